@@ -1,0 +1,211 @@
+"""The one settings file; the environment decides. It refuses to start on a missing or odd value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+from config.env import env_bool, env_int, env_list, env_secret, env_str, env_url
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR_DIR = Path(env_str("VAR_DIR", str(BASE_DIR / "var"))).resolve()
+
+DEBUG = env_bool("DEBUG", False)
+SECRET_KEY = env_secret("SECRET_KEY")
+# Digests of API keys are HMACs under this pepper; changing it invalidates every key.
+API_KEY_PEPPER = env_secret("API_KEY_PEPPER")
+for _name, _value in (("SECRET_KEY", SECRET_KEY), ("API_KEY_PEPPER", API_KEY_PEPPER)):
+    if len(_value) < 32:
+        raise ImproperlyConfigured(f"{_name} must have at least 32 characters.")
+
+PUBLIC_URL = env_url("PUBLIC_URL", {"http", "https"}, "http://127.0.0.1:8000").rstrip("/")
+API_BASE_URL = f"{PUBLIC_URL}/v1"
+ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
+IS_HTTPS = PUBLIC_URL.startswith("https://")
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = IS_HTTPS
+SESSION_COOKIE_HTTPONLY = True
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+if IS_HTTPS:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_HSTS_SECONDS = 31_536_000
+
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "django.contrib.postgres",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "axes",
+    "django_htmx",
+    "django_filters",
+    "django_tables2",
+    "django_celery_beat",
+    "rest_framework",
+    "drf_spectacular",
+    "channels",
+    "portal",
+    "api",
+    "billing",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+
+ROOT_URLCONF = "config.urls"
+ASGI_APPLICATION = "config.asgi.application"
+
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+# PostgreSQL -------------------------------------------------------------------------------------
+DATABASE_URL = env_url("DATABASE_URL", {"postgresql", "postgres"})
+DATABASE_POOL_MAX = env_int("DATABASE_POOL_MAX", 8, minimum=1)
+
+
+def _database(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname or "",
+        "PORT": str(parts.port or ""),
+        "OPTIONS": {"pool": {"min_size": 1, "max_size": DATABASE_POOL_MAX, "timeout": 10}, "connect_timeout": 5},
+    }
+
+
+DATABASES = {"default": _database(DATABASE_URL)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# Valkey -----------------------------------------------------------------------------------------
+VALKEY_URL = env_url("VALKEY_URL", {"redis", "rediss", "unix", "valkey"}).replace("valkey://", "redis://")
+CHANNEL_LAYERS = {
+    "default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [VALKEY_URL], "prefix": "live"}}
+}
+CACHES = {
+    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": VALKEY_URL, "KEY_PREFIX": "cache"}
+}
+
+# Engine -----------------------------------------------------------------------------------------
+ENGINE_ADDRESS = env_str("ENGINE_ADDRESS", "127.0.0.1:50051")
+
+# Celery -----------------------------------------------------------------------------------------
+CELERY_BROKER_URL = VALKEY_URL
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TIMEZONE = "UTC"
+# Without the two unacked settings a killed worker's tasks wait 100 s for the next sweep.
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": env_int("CELERY_VISIBILITY_TIMEOUT_S", 600, minimum=15),
+    "unacked_restore_interval": 2,
+    "unacked_restore_throttle": 1,
+    "global_keyprefix": "celery:",
+}
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+
+# Sign-in ----------------------------------------------------------------------------------------
+AUTH_USER_MODEL = "portal.User"
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+    "allauth.account.auth_backends.AuthenticationBackend",
+]
+ACCOUNT_LOGIN_METHODS = {"email"}
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
+ACCOUNT_USER_MODEL_USERNAME_FIELD = None
+ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+ACCOUNT_CONFIRM_EMAIL_ON_GET = False
+ACCOUNT_LOGIN_ON_EMAIL_CONFIRMATION = True
+ACCOUNT_UNIQUE_EMAIL = True
+LOGIN_URL = "account_login"
+LOGIN_REDIRECT_URL = "/"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+AXES_FAILURE_LIMIT = 10
+AXES_COOLOFF_TIME = 0.25  # hours
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+
+# E-mail -----------------------------------------------------------------------------------------
+# Without a server, mail goes to the console and to the development mailbox page.
+EMAIL_HOST = env_str("SMTP_HOST", "")
+EMAIL_PORT = env_int("SMTP_PORT", 587)
+EMAIL_HOST_USER = env_str("SMTP_USER", "")
+EMAIL_HOST_PASSWORD = env_secret("SMTP_PASSWORD", "")
+EMAIL_USE_TLS = env_bool("SMTP_TLS", True)
+DEFAULT_FROM_EMAIL = env_str("MAIL_FROM", "Token Factory <no-reply@localhost>")
+HAS_MAIL_SERVER = bool(EMAIL_HOST)
+
+# Money ------------------------------------------------------------------------------------------
+FREE_CREDIT_NANO = env_int("FREE_CREDIT_NANO", 5_000_000_000)
+STRIPE_SECRET_KEY = env_secret("STRIPE_SECRET_KEY", "")
+STRIPE_API_BASE = env_url("STRIPE_API_BASE", {"http", "https"}, "")
+STRIPE_WEBHOOK_SECRETS = [s for s in env_secret("STRIPE_WEBHOOK_SECRET", "").split(",") if s.strip()]
+if STRIPE_SECRET_KEY and not STRIPE_WEBHOOK_SECRETS:
+    raise ImproperlyConfigured(
+        "STRIPE_WEBHOOK_SECRET must be set when STRIPE_SECRET_KEY is: unsigned events are never applied."
+    )
+
+# Requests ---------------------------------------------------------------------------------------
+REQUEST_BODY_LIMIT_BYTES = env_int("REQUEST_BODY_LIMIT_BYTES", 16 * 1024 * 1024, minimum=1024)
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
+
+# Static files and locale ------------------------------------------------------------------------
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATIC_ROOT = VAR_DIR / "static"
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": env_str("LOG_LEVEL", "INFO")},
+}
+
+REST_FRAMEWORK: dict[str, Any] = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}

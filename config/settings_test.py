@@ -1,0 +1,10 @@
+"""The few overrides for tests. `tests/conftest.py` sets the environment first."""
+
+from __future__ import annotations
+
+from config.settings import *  # noqa: F403
+
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+# With a pool, dropping the test database fails: "is being accessed by other users".
+DATABASES["default"]["OPTIONS"] = {"connect_timeout": 5}  # noqa: F405

@@ -1,0 +1,67 @@
+"""What the server needs of an engine: the one face that the torch engine and the scripted engine share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from inference_grpc.core.request import ChatPrompt, Request
+from inference_grpc.events import Event
+
+# One engine step: (key, event) of all sequences, in order. A final event (`Finished`, `Failed`) ends its key.
+StepRows = list[tuple[int, Event]]
+
+
+@dataclass(slots=True)
+class BackendInfo:
+    """What GetInfo answers, less what the server itself knows (engine_id, version)."""
+
+    model: str
+    context_tokens: int
+    max_sequences: int
+    page_tokens: int = 0
+    pages_total: int = 0
+    pages_free: int = 0
+    running: int = 0
+    waiting: int = 0
+    precision: str = ""
+    draft_head: str = "none"
+    device: str = "cpu"
+    weights_sha256: str = ""
+    features: list[str] = field(default_factory=list)
+    prefix_hit_tokens: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    steps: int = 0
+
+
+class Prepared(Protocol):
+    """A checked and tokenized request, ready to be queued."""
+
+    request: Request
+    prompt_tokens: int
+
+
+class Backend(Protocol):
+    def start(self, on_step: Callable[[StepRows], None]) -> None:
+        """Begin to run. `on_step` is called once a step, from the engine's own thread; it must not block."""
+
+    def prepare(self, request: Request) -> Prepared:
+        """Template, tokenize, check, compile constraints. CPU work without shared state: call it in a worker thread.
+
+        Raises `errors.EngineError` (PromptTooLong, InvalidRequest, UnsupportedSchema, …).
+        """
+
+    def submit(self, key: int, prepared: Prepared) -> None:
+        """Queue it under `key` (chosen by the server, unique among open ones). Raises `errors.QueueFull`; thread-safe."""
+
+    def cancel(self, key: int) -> None:
+        """Stop within one step: the key ends with `Finished(cancelled=True)`. Unknown keys are ignored; thread-safe."""
+
+    def count_tokens(self, prompt: ChatPrompt | str) -> int: ...
+
+    def info(self) -> BackendInfo: ...
+
+    def close(self) -> None:
+        """Stop the thread; open keys end with `Failed(code="engine_shutdown")`."""
