@@ -1,0 +1,25 @@
+"""The Celery application and the beat schedule. The only place that knows the tasks of all three apps."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from celery import Celery
+from celery.schedules import crontab
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+app = Celery("tokenfactory")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+
+BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
+    "pull receipts": {"task": "api.tasks.pull_receipts", "schedule": 5.0},
+    "close stale records": {"task": "api.tasks.close_stale_records", "schedule": 60.0},
+    "refresh balances": {"task": "api.tasks.refresh_balances", "schedule": 30.0},
+    "publish snapshots": {"task": "portal.tasks.publish_snapshots", "schedule": 60.0},
+    # Hourly, because the month ends at another hour in each organization's time zone; a repeat does nothing.
+    "run the month": {"task": "billing.tasks.run_month", "schedule": crontab(minute=10)},
+}
+app.conf.beat_schedule = BEAT_SCHEDULE
