@@ -3,3 +3,4 @@ from django.apps import AppConfig
 
 class PortalConfig(AppConfig):
     name = "portal"
+    verbose_name = "Portal"

@@ -1,0 +1,38 @@
+"""Writes audit events. Call inside the transaction of the act itself, so that both stand or fall."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+
+from portal.audit.models import AuditEvent
+from portal.users.models import User
+
+SYSTEM = "system"
+
+
+def record_event(
+    *,
+    organization_id: int | None,
+    actor: User | None,
+    action: str,
+    subject: models.Model,
+    label: str = "",
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+    reason: str = "",
+) -> AuditEvent:
+    """`before` and `after` hold the changed fields as JSON values. Without an actor the service itself did it."""
+    return AuditEvent.objects.create(
+        organization_id=organization_id,
+        actor=actor,
+        actor_label=actor.email if actor else SYSTEM,
+        action=action,
+        subject_type=subject._meta.model_name or "",
+        subject_id=str(subject.pk),
+        subject_label=(label or str(subject))[:200],
+        before=before,
+        after=after,
+        reason=reason[:500],
+    )

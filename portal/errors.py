@@ -1,0 +1,39 @@
+"""Refusals of the portal's services. `code` is stable; each edge maps it to its protocol."""
+
+from __future__ import annotations
+
+
+class PortalError(Exception):
+    code = "portal_error"
+
+
+class LastOwner(PortalError):
+    code = "last_owner"
+
+    def __init__(self) -> None:
+        super().__init__("An organization keeps at least one owner; make another member an owner first.")
+
+
+class NotAllowed(PortalError):
+    code = "not_allowed"
+
+
+class AlreadyMember(PortalError):
+    code = "already_member"
+
+    def __init__(self, email: str) -> None:
+        super().__init__(f"{email} is already a member of this organization.")
+
+
+class InvitationNotOpen(PortalError):
+    code = "invitation_not_open"
+
+    def __init__(self) -> None:
+        super().__init__("This invitation was accepted, withdrawn or has expired; ask for a new one.")
+
+
+class NameTaken(PortalError):
+    code = "name_taken"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is already one named {name!r}; choose another name.")

@@ -1,0 +1,21 @@
+"""Index of the portal's models; each lives in the folder of its domain."""
+
+from portal.api_keys.models import ApiKey
+from portal.audit.models import AuditEvent
+from portal.catalog.models import Deployment, Model
+from portal.organizations.models import Invitation, Member, Organization, Project
+from portal.quotas.models import Quota
+from portal.users.models import User
+
+__all__ = [
+    "ApiKey",
+    "AuditEvent",
+    "Deployment",
+    "Invitation",
+    "Member",
+    "Model",
+    "Organization",
+    "Project",
+    "Quota",
+    "User",
+]

@@ -1,0 +1,112 @@
+"""Who pays (Organization), who works there (Member, Invitation), and how it is divided (Project)."""
+
+from __future__ import annotations
+
+from zoneinfo import available_timezones
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Lower
+from django.utils import timezone
+
+
+class Role(models.TextChoices):
+    MEMBER = "member", "Member"
+    ADMIN = "admin", "Admin"
+    OWNER = "owner", "Owner"
+
+    @property
+    def rank(self) -> int:
+        return list(Role).index(self)
+
+
+def validate_time_zone(value: str) -> None:
+    if value not in available_timezones():
+        raise ValidationError(f"{value!r} is not a time zone name; use one such as Europe/Amsterdam.")
+
+
+class Organization(models.Model):
+    """`time_zone` decides when daily and monthly windows begin. A suspended organization is refused by the gateway."""
+
+    name = models.CharField(max_length=100)
+    slug = models.SlugField(max_length=60, unique=True)
+    time_zone = models.CharField(max_length=64, default="UTC", validators=[validate_time_zone])
+    suspended_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        app_label = "portal"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_suspended(self) -> bool:
+        return self.suspended_at is not None
+
+
+class Member(models.Model):
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="members")
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
+    joined_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        app_label = "portal"
+        constraints = [models.UniqueConstraint(fields=["user", "organization"], name="member_once_per_organization")]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.organization}"
+
+    def has_role(self, role: Role) -> bool:
+        return Role(self.role).rank >= role.rank
+
+
+class Invitation(models.Model):
+    """An address asked to join. Open until it is accepted, withdrawn or past `expires_at`; only the token's digest is kept."""
+
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="invitations")
+    email = models.EmailField()
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
+    token_digest = models.CharField(max_length=64, unique=True)
+    invited_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField()
+    accepted_at = models.DateTimeField(null=True, blank=True)
+    closed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        app_label = "portal"
+        constraints = [
+            models.UniqueConstraint(
+                "organization",
+                Lower("email"),
+                condition=Q(accepted_at=None, closed_at=None),
+                name="invitation_open_once_per_address",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.email} to {self.organization}"
+
+
+class Project(models.Model):
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="projects")
+    name = models.CharField(max_length=100)
+    slug = models.SlugField(max_length=60)
+    is_default = models.BooleanField(default=False)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        app_label = "portal"
+        constraints = [
+            models.UniqueConstraint(fields=["organization", "slug"], name="project_slug_once_per_organization"),
+            models.UniqueConstraint(
+                fields=["organization"], condition=Q(is_default=True), name="project_one_default_per_organization"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,171 @@
+"""Organizations, and who works in them."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+
+from billing.accounts.services import open_account
+from billing.ledger.services import grant_credit
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+from django.utils.text import slugify
+
+from portal.audit.services import record_event
+from portal.errors import LastOwner, NameTaken
+from portal.organizations.models import Member, Organization, Project, Role
+from portal.quotas import snapshot
+from portal.users.models import User
+
+
+@transaction.atomic
+def create_organization(*, owner: User, name: str) -> Organization:
+    """The organization with its owner, default project, billing account and, for an owner's first one, free credit.
+
+    All or nothing. A repeat makes a second organization, without a second free credit: its key names the owner.
+    """
+    organization = Organization.objects.create(name=name, slug=_free_slug(name))
+    Member.objects.create(user=owner, organization=organization, role=Role.OWNER)
+    Project.objects.create(organization=organization, name="Default", slug="default", is_default=True)
+    open_account(organization_id=organization.id, email=owner.email)
+    if settings.FREE_CREDIT_NANO and not _has_owned_before(owner, organization):
+        grant_credit(
+            organization_id=organization.id,
+            amount_nano=settings.FREE_CREDIT_NANO,
+            reason="Free credit",
+            key=f"free-credit:user:{owner.id}",
+            actor_id=None,
+        )
+    record_event(
+        organization_id=organization.id,
+        actor=owner,
+        action="organization.created",
+        subject=organization,
+        after={"name": name, "slug": organization.slug},
+    )
+    transaction.on_commit(partial(snapshot.publish, organization.id))
+    return organization
+
+
+def _has_owned_before(owner: User, organization: Organization) -> bool:
+    return Member.objects.filter(user=owner, role=Role.OWNER).exclude(organization=organization).exists()
+
+
+def _free_slug(name: str) -> str:
+    """A slug nobody has: the name's own, else with four random characters. A race ends in the unique constraint."""
+    base = slugify(name)[:50].strip("-") or "organization"
+    slug = base
+    while Organization.objects.filter(slug=slug).exists():
+        slug = f"{base}-{secrets.token_hex(2)}"
+    return slug
+
+
+@transaction.atomic
+def provide_first_organization(user: User) -> Organization:
+    """What a person gets who has just proved their address. A repeat returns the organization they are already in."""
+    User.objects.select_for_update().get(id=user.id)
+    member = Member.objects.filter(user=user).select_related("organization").order_by("id").first()
+    if member:
+        return member.organization
+    return create_organization(owner=user, name=f"{user.get_short_name()}'s organization")
+
+
+@transaction.atomic
+def change_settings(*, organization: Organization, name: str, time_zone: str, actor: User) -> None:
+    """The slug stays, so that links keep working."""
+    before = {"name": organization.name, "time_zone": organization.time_zone}
+    after = {"name": name, "time_zone": time_zone}
+    if before == after:
+        return
+    organization.name, organization.time_zone = name, time_zone
+    organization.save(update_fields=["name", "time_zone"])
+    record_event(
+        organization_id=organization.id,
+        actor=actor,
+        action="organization.changed",
+        subject=organization,
+        before=before,
+        after=after,
+    )
+    transaction.on_commit(partial(snapshot.publish, organization.id))
+
+
+@transaction.atomic
+def create_project(*, organization: Organization, name: str, actor: User) -> Project:
+    slug = slugify(name)[:60].strip("-") or "project"
+    try:
+        with transaction.atomic():
+            project = Project.objects.create(organization=organization, name=name, slug=slug)
+    except IntegrityError:
+        raise NameTaken(name) from None
+    record_event(
+        organization_id=organization.id,
+        actor=actor,
+        action="project.created",
+        subject=project,
+        after={"name": name, "slug": slug},
+    )
+    return project
+
+
+@transaction.atomic
+def set_suspended(*, organization: Organization, is_suspended: bool, actor: User, reason: str) -> None:
+    """A suspended organization's calls are refused from the next snapshot on. A repeat changes nothing."""
+    changed = Organization.objects.filter(id=organization.id, suspended_at__isnull=is_suspended).update(
+        suspended_at=timezone.now() if is_suspended else None
+    )
+    if not changed:
+        return
+    organization.refresh_from_db(fields=["suspended_at"])
+    record_event(
+        organization_id=organization.id,
+        actor=actor,
+        action="organization.suspended" if is_suspended else "organization.resumed",
+        subject=organization,
+        reason=reason,
+    )
+    transaction.on_commit(partial(snapshot.publish, organization.id))
+
+
+def _require_another_owner(member: Member) -> None:
+    """Locks the organization's owners, so that two who leave at once cannot both be the second-last."""
+    owners = Member.objects.select_for_update().filter(organization=member.organization, role=Role.OWNER)
+    if not [owner for owner in owners if owner.id != member.id]:
+        raise LastOwner
+
+
+@transaction.atomic
+def change_role(*, member: Member, role: Role, actor: User) -> None:
+    before = member.role
+    if before == role:
+        return
+    if before == Role.OWNER:
+        _require_another_owner(member)
+    member.role = role
+    member.save(update_fields=["role"])
+    record_event(
+        organization_id=member.organization_id,
+        actor=actor,
+        action="member.role_changed",
+        subject=member,
+        label=member.user.email,
+        before={"role": before},
+        after={"role": role.value},
+    )
+
+
+@transaction.atomic
+def remove_member(*, member: Member, actor: User) -> None:
+    """Their keys stay: a key belongs to its project."""
+    if member.role == Role.OWNER:
+        _require_another_owner(member)
+    record_event(
+        organization_id=member.organization_id,
+        actor=actor,
+        action="member.removed",
+        subject=member,
+        label=member.user.email,
+        before={"role": member.role},
+    )
+    member.delete()

@@ -1,0 +1,154 @@
+"""The Valkey form of an organization's limits, which the gateways read on every call; and two announcements.
+
+- hash `limits:{organization_id}`: fields `version`, `suspended` (0 or 1), `time_zone`, `quotas` (JSON list).
+- channel `limits:changed`: the organization's id, after a publish.
+- channel `keys:revoked`: a key's digest, after a revoke.
+
+PostgreSQL owns the truth: a lost hash is read as absent and published again, and beat re-publishes all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Literal
+
+import redis
+from django.conf import settings
+
+from portal.organizations.models import Organization
+from portal.quotas.models import Quota
+
+# Readers refuse another version than theirs and read the database's form again.
+VERSION = 1
+KEYS_REVOKED = "keys:revoked"
+LIMITS_CHANGED = "limits:changed"
+
+Scope = Literal["organization", "project", "api_key"]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLimit:
+    """One quota. `scope_id` is the id of the organization, project or key; spend limits are nano-units."""
+
+    scope: Scope
+    scope_id: int
+    kind: str
+    window: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    organization_id: int
+    is_suspended: bool
+    time_zone: str
+    quotas: tuple[QuotaLimit, ...]
+
+    def applying_to(self, *, project_id: int, api_key_id: int) -> list[QuotaLimit]:
+        """The quotas a call with this key must all satisfy."""
+        ids = {"organization": self.organization_id, "project": project_id, "api_key": api_key_id}
+        return [quota for quota in self.quotas if ids[quota.scope] == quota.scope_id]
+
+
+@cache
+def client() -> redis.Redis:
+    return redis.Redis.from_url(settings.VALKEY_URL, decode_responses=True, socket_timeout=5, socket_connect_timeout=5)
+
+
+def key(organization_id: int) -> str:
+    return f"limits:{organization_id}"
+
+
+def load(organization_id: int) -> Limits:
+    """The limits as PostgreSQL has them. Two queries."""
+    organization = Organization.objects.only("suspended_at", "time_zone").get(id=organization_id)
+    quotas = Quota.objects.filter(organization_id=organization_id).order_by("id")
+    return _limits(organization, quotas)
+
+
+def _limits(organization: Organization, quotas: Iterable[Quota]) -> Limits:
+    return Limits(
+        organization_id=organization.id,
+        is_suspended=organization.suspended_at is not None,
+        time_zone=organization.time_zone,
+        quotas=tuple(_quota_limit(quota) for quota in quotas),
+    )
+
+
+def _quota_limit(quota: Quota) -> QuotaLimit:
+    scope: Scope = "organization"
+    scope_id = quota.organization_id
+    if quota.project_id is not None:
+        scope, scope_id = "project", quota.project_id
+    elif quota.api_key_id is not None:
+        scope, scope_id = "api_key", quota.api_key_id
+    return QuotaLimit(scope, scope_id, quota.kind, quota.window, quota.limit)
+
+
+def encode(limits: Limits) -> dict[str, str]:
+    return {
+        "version": str(VERSION),
+        "suspended": str(int(limits.is_suspended)),
+        "time_zone": limits.time_zone,
+        "quotas": json.dumps([asdict(quota) for quota in limits.quotas], separators=(",", ":")),
+    }
+
+
+def decode(organization_id: int, fields: Mapping[str, str]) -> Limits | None:
+    """None when the hash is absent or of another version: the reader then calls `publish` or `load`."""
+    if fields.get("version") != str(VERSION):
+        return None
+    return Limits(
+        organization_id=organization_id,
+        is_suspended=fields["suspended"] == "1",
+        time_zone=fields["time_zone"],
+        quotas=tuple(QuotaLimit(**quota) for quota in json.loads(fields["quotas"])),
+    )
+
+
+def publish(organization_id: int) -> Limits:
+    """Writes the present limits and tells the gateways. Safe to repeat; call it after the change has committed."""
+    limits = load(organization_id)
+    with client().pipeline(transaction=True) as pipe:
+        pipe.hset(key(organization_id), mapping=encode(limits))
+        pipe.publish(LIMITS_CHANGED, str(organization_id))
+        pipe.execute()
+    return limits
+
+
+def publish_all(batch_size: int = 500) -> int:
+    """Re-publishes every organization, so that a lost write heals; returns how many."""
+    count = 0
+    batch: list[Organization] = []
+    for organization in Organization.objects.only("suspended_at", "time_zone").order_by("id").iterator(batch_size):
+        batch.append(organization)
+        if len(batch) == batch_size:
+            count += _publish_batch(batch)
+            batch = []
+    return count + _publish_batch(batch)
+
+
+def _publish_batch(organizations: list[Organization]) -> int:
+    if not organizations:
+        return 0
+    quotas: dict[int, list[Quota]] = {organization.id: [] for organization in organizations}
+    for quota in Quota.objects.filter(organization_id__in=list(quotas)).order_by("id"):
+        quotas[quota.organization_id].append(quota)
+    with client().pipeline(transaction=False) as pipe:
+        for organization in organizations:
+            pipe.hset(key(organization.id), mapping=encode(_limits(organization, quotas[organization.id])))
+        pipe.execute()
+    return len(organizations)
+
+
+def read(organization_id: int) -> Limits:
+    """The published limits; published now when Valkey has none."""
+    fields: dict[str, str] = client().hgetall(key(organization_id))  # type: ignore[assignment]  # one type for sync and async
+    return decode(organization_id, fields) or publish(organization_id)
+
+
+def announce_key_revoked(digest: str) -> None:
+    client().publish(KEYS_REVOKED, digest)
