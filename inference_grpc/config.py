@@ -1,0 +1,135 @@
+"""EngineConfig: how one engine process runs. Read once from flags, then the environment; an odd value stops the start."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, cast
+
+EngineKind = Literal["torch", "scripted"]
+ENGINE_KINDS: tuple[EngineKind, ...] = ("torch", "scripted")
+
+
+class ConfigError(Exception):
+    """A flag or variable has a value that the engine cannot run with; the text names both and says what is allowed."""
+
+
+def _setting(variable: str, default: Any, meaning: str, *, minimum: int = 0) -> Any:
+    # `Any` on purpose: dataclasses.field() is typed as the default's type, which the annotation beside it repeats.
+    return field(default=default, metadata={"variable": variable, "meaning": meaning, "minimum": minimum})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Every field is the flag `--field-name` and the variable in its metadata; the flag wins."""
+
+    kind: EngineKind = _setting(
+        "ENGINE_KIND", "torch", "torch: the real engine; scripted: exact answers and faults to order."
+    )
+    model: str = _setting(
+        "ENGINE_MODEL", "smollm2-135m-instruct", "Name of an embedded model, or the path of a GGUF file."
+    )
+    listen: str = _setting("ENGINE_LISTEN", "127.0.0.1:50051", "host:port of the gRPC server; port 0 picks a free one.")
+    journal_dir: Path = _setting(
+        "ENGINE_JOURNAL_DIR", Path("var/engine"), "Folder of the receipt journal; one per engine."
+    )
+    metrics_port: int = _setting(
+        "ENGINE_METRICS_PORT", 0, "Port of the Prometheus endpoint, on the host of listen; 0 = off."
+    )
+    max_sequences: int = _setting("ENGINE_MAX_SEQUENCES", 16, "Sequences that run in one step.", minimum=1)
+    page_tokens: int = _setting("ENGINE_PAGE_TOKENS", 16, "Tokens of one KV-cache page.", minimum=1)
+    pages: int = _setting(
+        "ENGINE_PAGES", 1024, "KV-cache pages; with page_tokens this is the memory of the cache.", minimum=2
+    )
+    prefill_tokens: int = _setting(
+        "ENGINE_PREFILL_TOKENS", 256, "Prompt tokens that one step computes at most.", minimum=1
+    )
+    queue_limit: int = _setting("ENGINE_QUEUE_LIMIT", 256, "Requests that may wait; one more is refused.", minimum=1)
+    threads: int = _setting("ENGINE_THREADS", 1, "CPU threads of the forward pass.", minimum=1)
+    drain_s: int = _setting("ENGINE_DRAIN_S", 20, "Seconds that running requests get to finish after SIGTERM.")
+    scenario: str = _setting(
+        "ENGINE_SCENARIO", "", "Scripted engine: path of a scenario file (TOML); empty = its defaults."
+    )
+
+    @property
+    def host(self) -> str:
+        return self.listen.rpartition(":")[0]
+
+
+def settings() -> list[Field[Any]]:
+    """Every setting, for the help text and for the check of `.env.example`; `metadata["variable"]` is its name there."""
+    return list(fields(EngineConfig))
+
+
+def read_config(arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> EngineConfig:
+    """The configuration of this process. Raises `ConfigError` for a bad value, SystemExit for an unknown flag or --help."""
+    environment = os.environ if environment is None else environment
+    parser = argparse.ArgumentParser(
+        prog="python -m inference_grpc.server",
+        description="Serve one model over gRPC. A flag wins over its environment variable.",
+    )
+    for setting in settings():
+        variable, meaning = setting.metadata["variable"], setting.metadata["meaning"]
+        names = ["--engine"] if setting.name == "kind" else [_flag(setting)]
+        if setting.name == "journal_dir":
+            names = ["--journal", *names]
+        shown = f"{meaning} [{variable}, default {setting.default!s}]"
+        parser.add_argument(*names, dest=setting.name, metavar="VALUE", help=shown.replace("%", "%%"))
+    flags = vars(parser.parse_args(list(arguments)))
+
+    values: dict[str, Any] = {}
+    for setting in settings():
+        text = flags[setting.name]
+        if text is None:
+            text = environment.get(setting.metadata["variable"])
+        if text is not None:
+            values[setting.name] = _parse(setting, text.strip())
+    config = EngineConfig(**values)
+    _check(config)
+    return config
+
+
+def _flag(setting: Field[Any]) -> str:
+    return "--" + setting.name.replace("_", "-")
+
+
+def _refuse(setting_name: str, text: object, why: str) -> ConfigError:
+    setting = next(setting for setting in settings() if setting.name == setting_name)
+    flag = "--engine" if setting_name == "kind" else _flag(setting)
+    return ConfigError(f"{setting.metadata['variable']} ({flag}) is {str(text)!r}: {why}")
+
+
+def _parse(setting: Field[Any], text: str) -> object:
+    if isinstance(setting.default, Path):
+        if not text:
+            raise _refuse(setting.name, text, "name a folder.")
+        return Path(text)
+    if isinstance(setting.default, str):
+        return text
+    try:
+        number = int(text)
+    except ValueError:
+        raise _refuse(setting.name, text, "not a whole number.") from None
+    minimum = cast(int, setting.metadata["minimum"])
+    if number < minimum:
+        raise _refuse(setting.name, text, f"the least is {minimum}.")
+    return number
+
+
+def _check(config: EngineConfig) -> None:
+    if config.kind not in ENGINE_KINDS:
+        raise _refuse("kind", config.kind, f"use one of {', '.join(ENGINE_KINDS)}.")
+    if not config.model:
+        raise _refuse("model", config.model, "name a model or the path of a GGUF file.")
+    host, colon, port = config.listen.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise _refuse("listen", config.listen, "use host:port, for example 127.0.0.1:50051.")
+    if config.metrics_port > 65535:
+        raise _refuse("metrics_port", config.metrics_port, "a port is at most 65535.")
+    if config.scenario and config.kind != "scripted":
+        raise _refuse("scenario", config.scenario, "only the scripted engine takes a scenario.")
+    if config.scenario and not Path(config.scenario).is_file():
+        raise _refuse("scenario", config.scenario, "no such file.")
