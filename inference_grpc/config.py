@@ -1,4 +1,4 @@
-"""EngineConfig: how one engine process runs. Read once from flags, then the environment; an odd value stops the start."""
+"""EngineConfig: how one engine process runs. Read from flags, then the environment; an odd value stops the start."""
 
 from __future__ import annotations
 
@@ -17,41 +17,58 @@ class ConfigError(Exception):
     """A flag or variable has a value that the engine cannot run with; the text names both and says what is allowed."""
 
 
-def _setting(variable: str, default: Any, meaning: str, *, minimum: int = 0) -> Any:
-    # `Any` on purpose: dataclasses.field() is typed as the default's type, which the annotation beside it repeats.
-    return field(default=default, metadata={"variable": variable, "meaning": meaning, "minimum": minimum})
+def _about(variable: str, meaning: str, *, minimum: int = 0) -> dict[str, object]:
+    return {"variable": variable, "meaning": meaning, "minimum": minimum}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """Every field is the flag `--field-name` and the variable in its metadata; the flag wins."""
 
-    kind: EngineKind = _setting(
-        "ENGINE_KIND", "torch", "torch: the real engine; scripted: exact answers and faults to order."
+    kind: EngineKind = field(
+        default="torch",
+        metadata=_about("ENGINE_KIND", "torch: the real engine; scripted: exact answers and faults to order."),
     )
-    model: str = _setting(
-        "ENGINE_MODEL", "smollm2-135m-instruct", "Name of an embedded model, or the path of a GGUF file."
+    model: str = field(
+        default="smollm2-135m-instruct",
+        metadata=_about("ENGINE_MODEL", "Name of an embedded model, or the path of a GGUF file."),
     )
-    listen: str = _setting("ENGINE_LISTEN", "127.0.0.1:50051", "host:port of the gRPC server; port 0 picks a free one.")
-    journal_dir: Path = _setting(
-        "ENGINE_JOURNAL_DIR", Path("var/engine"), "Folder of the receipt journal; one per engine."
+    listen: str = field(
+        default="127.0.0.1:50051",
+        metadata=_about("ENGINE_LISTEN", "host:port of the gRPC server; port 0 picks a free one."),
     )
-    metrics_port: int = _setting(
-        "ENGINE_METRICS_PORT", 0, "Port of the Prometheus endpoint, on the host of listen; 0 = off."
+    journal_dir: Path = field(
+        default=Path("var/engine"),
+        metadata=_about("ENGINE_JOURNAL_DIR", "Folder of the receipt journal; one per engine."),
     )
-    max_sequences: int = _setting("ENGINE_MAX_SEQUENCES", 16, "Sequences that run in one step.", minimum=1)
-    page_tokens: int = _setting("ENGINE_PAGE_TOKENS", 16, "Tokens of one KV-cache page.", minimum=1)
-    pages: int = _setting(
-        "ENGINE_PAGES", 1024, "KV-cache pages; with page_tokens this is the memory of the cache.", minimum=2
+    metrics_port: int = field(
+        default=0,
+        metadata=_about("ENGINE_METRICS_PORT", "Port of the Prometheus endpoint, on the host of listen; 0 = off."),
     )
-    prefill_tokens: int = _setting(
-        "ENGINE_PREFILL_TOKENS", 256, "Prompt tokens that one step computes at most.", minimum=1
+    max_sequences: int = field(
+        default=16, metadata=_about("ENGINE_MAX_SEQUENCES", "Sequences that run in one step.", minimum=1)
     )
-    queue_limit: int = _setting("ENGINE_QUEUE_LIMIT", 256, "Requests that may wait; one more is refused.", minimum=1)
-    threads: int = _setting("ENGINE_THREADS", 1, "CPU threads of the forward pass.", minimum=1)
-    drain_s: int = _setting("ENGINE_DRAIN_S", 20, "Seconds that running requests get to finish after SIGTERM.")
-    scenario: str = _setting(
-        "ENGINE_SCENARIO", "", "Scripted engine: path of a scenario file (TOML); empty = its defaults."
+    page_tokens: int = field(
+        default=16, metadata=_about("ENGINE_PAGE_TOKENS", "Tokens of one KV-cache page.", minimum=1)
+    )
+    pages: int = field(
+        default=1024,
+        metadata=_about("ENGINE_PAGES", "KV-cache pages; times page_tokens, the tokens that fit.", minimum=2),
+    )
+    prefill_tokens: int = field(
+        default=256,
+        metadata=_about("ENGINE_PREFILL_TOKENS", "Prompt tokens that one step computes at most.", minimum=1),
+    )
+    queue_limit: int = field(
+        default=256, metadata=_about("ENGINE_QUEUE_LIMIT", "Requests that may wait; one more is refused.", minimum=1)
+    )
+    threads: int = field(default=1, metadata=_about("ENGINE_THREADS", "CPU threads of the forward pass.", minimum=1))
+    drain_s: int = field(
+        default=20, metadata=_about("ENGINE_DRAIN_S", "Seconds that running requests get to finish after SIGTERM.")
+    )
+    scenario: str = field(
+        default="",
+        metadata=_about("ENGINE_SCENARIO", "Scripted engine: path of a scenario file (TOML); empty = its defaults."),
     )
 
     @property
@@ -60,12 +77,12 @@ class EngineConfig:
 
 
 def settings() -> list[Field[Any]]:
-    """Every setting, for the help text and for the check of `.env.example`; `metadata["variable"]` is its name there."""
+    """Every setting, for the help text and the check of `.env.example`; `metadata["variable"]` is its name there."""
     return list(fields(EngineConfig))
 
 
 def read_config(arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> EngineConfig:
-    """The configuration of this process. Raises `ConfigError` for a bad value, SystemExit for an unknown flag or --help."""
+    """The configuration of this process. A bad value raises `ConfigError`, an unknown flag or --help SystemExit."""
     environment = os.environ if environment is None else environment
     parser = argparse.ArgumentParser(
         prog="python -m inference_grpc.server",
