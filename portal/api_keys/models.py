@@ -18,7 +18,7 @@ class Purpose(models.TextChoices):
 
 
 class ApiKey(models.Model):
-    """`organization` repeats the project's, so that one indexed read tells the gateway who pays; the database keeps them equal.
+    """`organization` repeats the project's, so that one read tells who pays; the database keeps them equal.
 
     A playground key has a secret nobody knows: it exists so that calls from the portal are metered as any other.
     """

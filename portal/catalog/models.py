@@ -37,7 +37,7 @@ class Model(models.Model):
                 condition=Q(default_max_output_tokens__lte=F("max_output_tokens"))
                 & Q(max_output_tokens__lte=F("context_tokens")),
                 name="model_output_fits_context",
-                violation_error_message="Default output must be at most the maximum output, and that at most the context.",
+                violation_error_message="Default output ≤ maximum output ≤ context must hold.",
             )
         ]
 
