@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import TypeVar, get_type_hints
 
 import msgspec
 
 from api.protocols.errors import BadRequest
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
 _MISSING = re.compile(r"^Object missing required field `(\w+)`$")
@@ -85,7 +85,7 @@ def explain(error: msgspec.ValidationError, root: str = "") -> BadRequest:
 
 
 @cache
-def marked_fields(schema: type[Any], support: str) -> tuple[tuple[str, str], ...]:
+def marked_fields(schema: type[msgspec.Struct], support: str) -> tuple[tuple[str, str], ...]:
     """(field, why) of a schema's fields with that mark."""
     hints = get_type_hints(schema, include_extras=True)
     marked = []
@@ -96,7 +96,7 @@ def marked_fields(schema: type[Any], support: str) -> tuple[tuple[str, str], ...
     return tuple(marked)
 
 
-def refuse_marked_fields(value: object) -> None:
+def refuse_marked_fields(value: msgspec.Struct) -> None:
     for name, why in marked_fields(type(value), "refused"):
         if getattr(value, name) not in (None, False, [], {}):
             raise BadRequest(f"'{name}' is not supported: {why}.", name, "unsupported_parameter")
