@@ -75,7 +75,10 @@ TABLE: dict[str, Row] = {
 
 
 class ApiError(Exception):
-    """A refusal known before the first byte. `code` is a key of TABLE; `wire_code` replaces the code shown to the caller."""
+    """A refusal known before the first byte.
+
+    `code` is a key of TABLE; `wire_code`, if any, is shown to the caller in place of the table's.
+    """
 
     def __init__(
         self,

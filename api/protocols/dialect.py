@@ -1,16 +1,17 @@
 """The face that every dialect module shows to the gateway.
 
-A dialect is a module (`chat.py`, …) or a package with these names at its top. It is pure: bytes and events in, bytes out;
-no Django, no network, no clock. The consumer is the only caller:
+A dialect is a module or a package (`chat`, …) with these names at its top. It is pure: bytes and events in, bytes
+out; no Django, no network, no clock. The consumer is the only caller:
 
     parsed = dialect.parse(body)                                  # BadRequest -> 400 in this dialect's envelope
     writer = dialect.make_writer(parsed, request_id=…, model=…, created=…)
     stream:  send(writer.start(started)); send(writer.feed(event)) …; after a failure send(writer.fail(code, message))
     plain:   writer.start(started); writer.feed(event) …; send(writer.result())
 
-Between `start` and the end the consumer may send `writer.keepalive()` at any frame border. Consecutive text or reasoning
-deltas of one choice may reach `feed` joined into one event. `feed(Finished)` returns the closing frames, `[DONE]` included
-where the dialect has one. `feed` never sees `Failed`: the consumer calls `fail` instead, and nothing after it.
+Between `start` and the end the consumer may send `writer.keepalive()` at any frame border. Consecutive text or
+reasoning deltas of one choice may reach `feed` joined into one event. `feed(Finished)` returns the closing frames,
+`[DONE]` included where the dialect has one. `feed` never sees `Failed`: the consumer calls `fail` instead, and nothing
+after it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Parsed(Protocol):
 
 
 class Writer(Protocol):
-    """One call's answer. Every method that returns frames returns whole frames only, `b""` when there is nothing to say.
+    """One call's answer. A method that returns frames returns whole ones, or `b""` when there is nothing to say.
 
     A plain (non-stream) call is fed the same events; then the returned bytes are ignored (return `b""` and build no
     frame) and `result` is sent.

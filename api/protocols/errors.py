@@ -1,4 +1,4 @@
-"""What a dialect raises for a body that it cannot serve. The consumer turns it into an answer in that dialect's shape."""
+"""What a dialect raises for a body that it cannot serve. The consumer answers it in that dialect's shape."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Sampling:
 
 @dataclass(slots=True)
 class Constraint:
-    """What the answer's text must be: a JSON Schema (as JSON text), any JSON object, a regular expression or a grammar."""
+    """What the text must be: a JSON Schema (as JSON text), any JSON object, a regular expression or a grammar."""
 
     kind: Literal["json_schema", "json_object", "regex", "grammar"]
     text: str = ""

@@ -1,0 +1,146 @@
+"""Wire schema of OpenAI's Chat Completions, as far as we read it. Unknown fields pass."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from api.protocols.decoding import ignored, refused
+
+MAX_CHOICES = 8
+MAX_STOPS = 4
+
+
+class Part(Struct):
+    """A content part of any type; text and refusal parts are read, the others are refused by name."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+class FunctionCallParam(Struct):
+    name: str
+    arguments: str
+
+
+class ToolCallParam(Struct):
+    id: str
+    function: FunctionCallParam | None = None
+    type: str = "function"
+
+
+class MessageParam(Struct):
+    role: str
+    content: str | list[Part] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCallParam] | None = None
+    tool_call_id: str | None = None
+    function_call: FunctionCallParam | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class FunctionParam(Struct):
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None  # JSON Schema
+    strict: bool | None = None
+
+
+class ToolParam(Struct):
+    type: str
+    function: FunctionParam | None = None
+
+
+class NamedFunction(Struct):
+    name: str
+
+
+class AllowedToolParam(Struct):
+    type: str
+    function: NamedFunction | None = None
+
+
+class AllowedTools(Struct):
+    mode: str
+    tools: list[AllowedToolParam]
+
+
+class ToolChoiceParam(Struct):
+    type: str
+    function: NamedFunction | None = None
+    allowed_tools: AllowedTools | None = None
+
+
+class JsonSchemaFormat(Struct):
+    name: str
+    schema: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Struct):
+    type: str
+    json_schema: JsonSchemaFormat | None = None
+
+
+class StreamOptions(Struct):
+    include_usage: bool | None = None
+    include_obfuscation: Annotated[bool | None, ignored("chunks are not padded")] = None
+
+
+class Body(Struct, kw_only=True):
+    model: str
+    messages: list[MessageParam]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: str | list[str] | None = None
+    logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tools: list[ToolParam] | None = None
+    tool_choice: str | ToolChoiceParam | None = None
+    parallel_tool_calls: bool | None = None
+    functions: list[FunctionParam] | None = None
+    function_call: str | NamedFunction | None = None
+    response_format: ResponseFormat | None = None
+    reasoning_effort: str | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    metadata: dict[str, str] | None = None
+    modalities: list[str] | None = None
+    # Of other servers' clients: sampling and templates that OpenAI does not have.
+    top_k: Annotated[int, Meta(ge=0)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    ignore_eos: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    guided_json: str | dict[str, Any] | None = None
+    guided_regex: str | None = None
+    guided_grammar: str | None = None
+    # Accepted without effect, and never accepted.
+    verbosity: Annotated[str | None, ignored("the model has one verbosity")] = None
+    store: Annotated[bool | None, ignored("chat completions are not stored")] = None
+    service_tier: Annotated[str | None, ignored("there is one tier, 'default'")] = None
+    prediction: Annotated[Any, ignored("the engine drafts by itself")] = None
+    prompt_cache_key: Annotated[str | None, ignored("prefixes are cached per organization by themselves")] = None
+    prompt_cache_retention: Annotated[Any, ignored("the engine decides what stays cached")] = None
+    prompt_cache_options: Annotated[Any, ignored("the engine decides what stays cached")] = None
+    audio: Annotated[Any, refused("the models here answer with text only")] = None
+    web_search_options: Annotated[Any, refused("the gateway has no web search; offer it as a function tool")] = None
+    moderation: Annotated[Any, refused("the gateway does not moderate")] = None
+
+
+BODY = msgspec.json.Decoder(Body)
