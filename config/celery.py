@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from celery import Celery
 from celery.schedules import crontab
+from celery.signals import beat_init, worker_ready
+
+from config.env import env_str
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -23,3 +27,13 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "run the month": {"task": "billing.tasks.run_month", "schedule": crontab(minute=10)},
 }
 app.conf.beat_schedule = BEAT_SCHEDULE
+
+
+def tell_ready(**signal: Any) -> None:
+    """Touch the file that READY_FILE names, for the supervisor and for container health checks."""
+    if path := env_str("READY_FILE", ""):
+        Path(path).touch()
+
+
+worker_ready.connect(tell_ready)
+beat_init.connect(tell_ready)

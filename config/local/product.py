@@ -1,0 +1,152 @@
+"""The whole product on one machine: starts it in order, keeps it running, stops it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from config.local.location import BASE_DIR
+from config.local.plan import Plan
+from config.local.program import Program, ProgramFailed, answers, is_port_taken
+from config.local.state import ProgramState, RunFolder, State
+from config.local.supervisor import Child, Supervisor
+
+# A server that is not ours gets this long to answer.
+GIVEN_TIMEOUT_S = 15.0
+DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "redis": 6379, "valkey": 6379}
+
+
+class CannotStart(RuntimeError):
+    """The product cannot run here as asked; the message says what to change."""
+
+
+def say_at_once(text: str) -> None:
+    print(text, flush=True)
+
+
+class Product:
+    """`start`, then `watch`, then `stop`, all on one thread; `request_stop` from anywhere ends `watch`."""
+
+    def __init__(
+        self,
+        *,
+        var_dir: Path,
+        port: int,
+        given: Mapping[str, str],
+        say: Callable[[str], None] = say_at_once,
+        echo_output: bool = True,
+    ) -> None:
+        self.var_dir = var_dir.resolve()
+        self.plan = Plan(self.var_dir, port, given)
+        self.run_folder = RunFolder(self.var_dir)
+        self.supervisor = Supervisor(
+            logs_dir=self.var_dir / "logs", say=say, echo_output=echo_output, on_change=self._keep_state
+        )
+        self._say = say
+        self._state = State(os.getpid(), portal=self.plan.portal_url, api=self.plan.api_url)
+
+    @property
+    def ready_line(self) -> str:
+        return self._state.ready_line
+
+    def start(self) -> None:
+        """Return when everything is healthy. A failure stops what was started, then raises."""
+        if not self.run_folder.take():
+            raise CannotStart(f"Another supervisor already runs in {self.var_dir}.")
+        port = self.plan.port
+        if is_port_taken(port):
+            raise CannotStart(f"Port {port} is taken by another program. Choose another one: PORT={port + 1} make up")
+        try:
+            self._start_in_order()
+        except BaseException:
+            self.supervisor.stop_all()
+            raise
+        self._state.is_ready = True
+        self.run_folder.write_state(self._state)
+
+    def watch(self, until: Callable[[], bool] = lambda: False) -> None:
+        self.supervisor.watch(until)
+
+    def request_stop(self) -> None:
+        self.supervisor.request_stop()
+
+    def stop(self) -> None:
+        self._state.is_ready = False
+        self.supervisor.stop_all()
+
+    def _start_in_order(self) -> None:
+        plan = self.plan
+        if plan.postgres is None:
+            self._await_given("DATABASE_URL")
+        else:
+            self._await_all(plan.postgres.program)
+        if plan.valkey is None:
+            self._await_given("VALKEY_URL")
+        else:
+            self._await_all(plan.valkey.program)
+        self.run_folder.write_environment(plan.environment)
+        # The engine takes seconds to load its weights; the database is made ready meanwhile.
+        engine = None if plan.engine is None else self.supervisor.launch(plan.engine)
+        self._manage("migrate", "--noinput", "-v", "0")
+        self._manage("bootstrap")
+        self._manage("collectstatic", "--noinput", "-v", "0")
+        if engine is None:
+            self._await_given("ENGINE_ADDRESS")
+        else:
+            self._await(engine)
+        self._await_all(plan.web, plan.worker, plan.beat)
+
+    def _await_all(self, *programs: Program) -> None:
+        for child in [self.supervisor.launch(program) for program in programs]:
+            self._await(child)
+
+    def _await(self, child: Child) -> None:
+        self.supervisor.await_ready(child)
+        self._progress(child.program.name, f"ready ({time.monotonic() - child.started_at:.1f} s)")
+
+    def _await_given(self, variable: str) -> None:
+        """A server that somebody else runs has to be there. Its address is shown without credentials."""
+        value = self.plan.environment.get(variable, "")
+        address = urlsplit(value if "//" in value else f"//{value}")
+        port = address.port or DEFAULT_PORTS.get(address.scheme)
+        if address.hostname is None or port is None:
+            return  # a socket path or a secret file: its own client will say what is wrong
+        deadline = time.monotonic() + GIVEN_TIMEOUT_S
+        while not answers(address.hostname, port):
+            if time.monotonic() > deadline:
+                raise CannotStart(
+                    f"{variable} names {address.hostname}:{port}, where nothing answers. "
+                    f"Start it, or unset {variable} to use the embedded one."
+                )
+            time.sleep(0.2)
+        self._progress(variable, f"answers on {address.hostname}:{port}")
+
+    def _manage(self, command: str, *options: str) -> None:
+        started_at = time.monotonic()
+        result = subprocess.run(
+            [sys.executable, str(BASE_DIR / "manage.py"), command, *options],
+            env=self.plan.environment,
+            cwd=BASE_DIR,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if result.returncode != 0:
+            raise ProgramFailed(f"manage.py {command} failed:\n{result.stdout}")
+        self._progress(command, f"done ({time.monotonic() - started_at:.1f} s)")
+        if output := result.stdout.strip():
+            self._say(output)
+
+    def _progress(self, name: str, text: str) -> None:
+        self._say(f"  {name:<14} {text}")
+
+    def _keep_state(self, programs: dict[str, ProgramState]) -> None:
+        self._state.programs = programs
+        self.run_folder.write_state(self._state)

@@ -1,0 +1,83 @@
+"""`make up`: run the whole product in the foreground until Ctrl-C or `make down`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from types import FrameType
+
+from config.local.location import OddPort, port, var_dir
+from config.local.product import CannotStart, Product
+from config.local.program import ProgramFailed
+from config.local.state import RunFolder
+
+OTHER_START_TIMEOUT_S = 300.0
+
+
+def main() -> int:
+    folder = RunFolder(var_dir())
+    if folder.is_taken():
+        return join_running(folder)
+    try:
+        product = Product(var_dir=var_dir(), port=port(), given=os.environ)
+    except OddPort as error:
+        print(error, file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGHUP, interrupt)
+    print(f"Starting; the state is kept in {product.var_dir}", flush=True)
+    try:
+        product.start()
+        print(banner(product), flush=True)
+        product.watch()
+    except (CannotStart, ProgramFailed) as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        pass
+    # A second Ctrl-C must not leave half of it running.
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+    print("\nStopping", flush=True)
+    product.stop()
+    print("Stopped; start again with: make up", flush=True)
+    return 0
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def banner(product: Product) -> str:
+    return "\n".join(
+        [
+            "",
+            f"  Portal        {product.plan.portal_url}",
+            f"  API base URL  {product.plan.api_url}",
+            f"  Logs          {product.var_dir / 'logs'}",
+            "  Demo key      make demo-key",
+            "  Stop          Ctrl-C here, or make down in another shell",
+            "",
+            product.ready_line,
+        ]
+    )
+
+
+def join_running(folder: RunFolder) -> int:
+    """Somebody runs it already: wait until that one is ready and say where it is."""
+    deadline = time.monotonic() + OTHER_START_TIMEOUT_S
+    while folder.is_taken() and time.monotonic() < deadline:
+        state = folder.read_state()
+        if state is not None and state.is_ready:
+            print(f"Already running (process {state.supervisor_pid}); stop it with: make down")
+            print(state.ready_line)
+            return 0
+        time.sleep(0.2)
+    print("The product that was being started here did not become ready.", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
