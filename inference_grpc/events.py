@@ -102,3 +102,20 @@ class Failed:
 
 Delta = TextDelta | ReasoningDelta | ToolCallStart | ToolCallArguments
 Event = Started | Delta | ChoiceFinished | Finished | Failed
+
+
+def join_fragments(last: Event, event: Event) -> bool:
+    """Add `event` to `last` when both are fragments of one text of one choice; says whether it did. Changes `last`."""
+    if isinstance(last, TextDelta) and isinstance(event, TextDelta):
+        if last.choice != event.choice or (last.logprobs is None) != (event.logprobs is None):
+            return False
+        if last.logprobs is not None and event.logprobs is not None:
+            last.logprobs.extend(event.logprobs)
+    elif (isinstance(last, ReasoningDelta) and isinstance(event, ReasoningDelta)) or (isinstance(last, ToolCallArguments) and isinstance(event, ToolCallArguments)):
+        if last.choice != event.choice:
+            return False
+    else:
+        return False
+    last.text += event.text
+    last.completion_tokens = event.completion_tokens
+    return True
