@@ -139,7 +139,7 @@ class EngineStream:
         return events
 
     def cancel(self) -> None:
-        """Ask the engine to stop; a repeat is harmless. The stream still ends by itself, with `Finished(cancelled=True)`."""
+        """Ask the engine to stop; a repeat is harmless. The stream still ends, with `Finished(cancelled=True)`."""
         if not self.is_ended:
             self._client._send_cancel(self.handle)
 

@@ -1,8 +1,8 @@
 """What an engine says of one request, as a client sees it: one class per kind of event.
 
 Order of one request: `Started`, then deltas in the order of their tokens, then one `ChoiceFinished` per choice, then
-exactly one of `Finished` or `Failed`. `completion_tokens` is cumulative over all choices, so joined or dropped text never
-miscounts usage. Every backend of the gateway, ours or an HTTP upstream, yields these.
+exactly one of `Finished` or `Failed`. `completion_tokens` is cumulative over all choices, so joined or dropped text
+never miscounts usage. Every backend of the gateway, ours or an HTTP upstream, yields these.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Finished:
 
 @dataclass(slots=True)
 class Failed:
-    """The request did not end by itself. `code` is one of `inference_grpc.errors`; `usage` is what was produced before."""
+    """The request did not end by itself. `code` is one of `inference_grpc.errors`, `usage` what was produced before."""
 
     code: str
     message: str
@@ -106,16 +106,20 @@ Event = Started | Delta | ChoiceFinished | Finished | Failed
 
 def join_fragments(last: Event, event: Event) -> bool:
     """Add `event` to `last` when both are fragments of one text of one choice; says whether it did. Changes `last`."""
-    if isinstance(last, TextDelta) and isinstance(event, TextDelta):
-        if last.choice != event.choice or (last.logprobs is None) != (event.logprobs is None):
+    match last, event:
+        case TextDelta(), TextDelta() if last.choice == event.choice:
+            if (last.logprobs is None) != (event.logprobs is None):
+                return False
+            if last.logprobs is not None and event.logprobs is not None:
+                last.logprobs.extend(event.logprobs)
+            last.text += event.text
+            last.completion_tokens = event.completion_tokens
+        case ReasoningDelta(), ReasoningDelta() if last.choice == event.choice:
+            last.text += event.text
+            last.completion_tokens = event.completion_tokens
+        case ToolCallArguments(), ToolCallArguments() if last.choice == event.choice:
+            last.text += event.text
+            last.completion_tokens = event.completion_tokens
+        case _:
             return False
-        if last.logprobs is not None and event.logprobs is not None:
-            last.logprobs.extend(event.logprobs)
-    elif (isinstance(last, ReasoningDelta) and isinstance(event, ReasoningDelta)) or (isinstance(last, ToolCallArguments) and isinstance(event, ToolCallArguments)):
-        if last.choice != event.choice:
-            return False
-    else:
-        return False
-    last.text += event.text
-    last.completion_tokens = event.completion_tokens
     return True
