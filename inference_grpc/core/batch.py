@@ -1,0 +1,39 @@
+"""The input of one step, chosen by the scheduler and read by the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inference_grpc.core.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Positions [start, start + count) of one sequence; its pages are held already."""
+
+    sequence: Sequence
+    start: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count
+
+    @property
+    def samples(self) -> bool:
+        """Whether it reaches the end of the known tokens, so that the next one is sampled from its last row."""
+        return self.end == len(self.sequence.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    chunks: list[Chunk]
+
+    @property
+    def sampling(self) -> list[Sequence]:
+        """The sequences that get a token from this step, in the order of the rows of logits."""
+        return [chunk.sequence for chunk in self.chunks if chunk.samples]
+
+    @property
+    def tokens(self) -> int:
+        return sum(chunk.count for chunk in self.chunks)

@@ -1,0 +1,72 @@
+"""The state of one choice of one request while it is in the engine. Plain Python; each field says who writes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from inference_grpc.core.request import SamplingParams
+
+if TYPE_CHECKING:
+    import torch
+
+
+class TokenMatcher(Protocol):
+    """The state of a constraint: which tokens may come next. `text/constraint.py` makes them."""
+
+    def fill(self, bitmask: torch.Tensor) -> None:
+        """int32 [ceil(vocabulary / 32)]: bit i % 32 of word i // 32 says whether token i may come next."""
+
+    def accept(self, token_id: int) -> None: ...
+
+    def is_done(self) -> bool: ...
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    # Set at submission, constant afterwards.
+    key: int  # of its request
+    choice: int
+    prompt_ids: list[int]
+    sampling: SamplingParams
+    seed: int  # always set: drawn for the request when it named none
+    max_tokens: int
+    tenant: str = ""
+    priority: int = 0
+    top_logprobs: int = -1  # -1: no log-probabilities; 0: of the sampled token only
+    arrival: int = 0  # running number: earlier first
+    matcher: TokenMatcher | None = None
+    # The choices after the first wait until it has computed the prompt, then find its pages by their prefix.
+    leader: Sequence | None = None
+
+    # The engine: prompt, then what was sampled.
+    token_ids: list[int] = field(init=False)
+    counts: Counter[int] = field(default_factory=Counter)  # of sampled tokens, for the penalties
+
+    # The coordinator: pages in the order of positions, and how many tokens have their keys and values in them.
+    page_ids: list[int] = field(default_factory=list)
+    computed: int = 0
+    page_hashes: list[bytes] = field(default_factory=list)  # of the leading full pages that are committed
+    # Tokens found by prefix at the first admission; None before it.
+    cached_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        self.token_ids = list(self.prompt_ids)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.prompt_ids)
+
+    @property
+    def generated(self) -> int:
+        return len(self.token_ids) - len(self.prompt_ids)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens whose keys and values are still to be computed; 1 means plain decode."""
+        return len(self.token_ids) - self.computed
+
+    def append(self, token_id: int) -> None:
+        self.token_ids.append(token_id)
+        self.counts[token_id] += 1

@@ -1,0 +1,1 @@
+"""Models: reading weight files, and the forward pass over paged memory. The engine knows `interface.py` of a model."""
