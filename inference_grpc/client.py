@@ -129,14 +129,18 @@ class EngineStream:
         Consecutive deltas of one kind and choice are one event; their counts are cumulative, so nothing is lost by it.
         One caller at a time.
         """
+        await self.ready()
+        events, self._events, self._bytes = self._events, [], 0
+        return events
+
+    async def ready(self) -> None:
+        """Wait until `next` would not. A caller that sends at intervals waits here, pauses, and then takes all."""
         if not self._events and not self.is_ended:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-        events, self._events, self._bytes = self._events, [], 0
-        return events
 
     def cancel(self) -> None:
         """Ask the engine to stop; a repeat is harmless. The stream still ends, with `Finished(cancelled=True)`."""
