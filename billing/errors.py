@@ -1,0 +1,99 @@
+"""What billing refuses, each with a stable `code`. The edges map codes to their protocols."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+
+class BillingError(Exception):
+    code = "billing_error"
+
+
+class UnknownAccount(BillingError):
+    code = "unknown_account"
+
+    def __init__(self, organization_id: int) -> None:
+        super().__init__(f"Organization {organization_id} has no billing account; open one with open_account.")
+        self.organization_id = organization_id
+
+
+class InvalidAccount(BillingError):
+    """A field of the billing account is refused; `field` names it."""
+
+    code = "invalid_account"
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class InvalidPrice(BillingError):
+    code = "invalid_price"
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class InvalidAmount(BillingError):
+    code = "invalid_amount"
+
+
+class KeyReused(BillingError):
+    """The same idempotency key came with other content."""
+
+    code = "key_reused"
+
+    def __init__(self, key: str, what: str) -> None:
+        super().__init__(f"{key!r} was used before for another {what}; take a new key for a new one.")
+        self.key = key
+
+
+class RecordRefused(BillingError):
+    """An opening row cannot be written: its price, organization or currency does not fit."""
+
+    code = "record_refused"
+
+    def __init__(self, request_id: UUID, why: str) -> None:
+        super().__init__(f"Usage record {request_id} cannot be opened: {why}.")
+        self.request_id = request_id
+
+
+class InvalidPeriod(BillingError):
+    code = "invalid_period"
+
+    def __init__(self, period: str) -> None:
+        super().__init__(f"{period!r} is not a month; write it as YYYY-MM, e.g. 2026-11.")
+        self.period = period
+
+
+class PeriodOpen(BillingError):
+    code = "period_open"
+
+    def __init__(self, period: str, time_zone: str) -> None:
+        super().__init__(f"{period} is not over in {time_zone}; its invoice can be previewed, not finalized.")
+        self.period = period
+
+
+class InvoiceStateRefused(BillingError):
+    code = "invoice_state_refused"
+
+    def __init__(self, invoice: str, old: str, new: str) -> None:
+        super().__init__(f"Invoice {invoice} is {old}; it cannot become {new}.")
+        self.old, self.new = old, new
+
+
+class PaymentProviderError(BillingError):
+    """The provider refused or did not answer. `is_retryable` says whether the same call may succeed later."""
+
+    code = "payment_provider_error"
+
+    def __init__(self, message: str, *, is_retryable: bool) -> None:
+        super().__init__(message)
+        self.is_retryable = is_retryable
+
+
+class EventRefused(BillingError):
+    """A webhook body that is not a verified event of the provider."""
+
+    code = "event_refused"

@@ -1,0 +1,149 @@
+"""One record per request: opened before the first byte leaves, finished once, never edited after."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+
+
+class RecordStatus(models.TextChoices):
+    STARTED = "started"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class UsageRecord(models.Model):
+    """Token counts and cost of one request.
+
+    A trigger refuses every change but started -> final, once, and the binding to an invoice. A request belongs to the
+    day and month in which it started, everywhere: usage page, summaries and invoices.
+    """
+
+    request_id = models.UUIDField(primary_key=True)
+    organization = models.ForeignKey("portal.Organization", on_delete=models.PROTECT, related_name="+", db_index=False)
+    # Ids of portal's rows; null only on a record that reconciliation made from a receipt.
+    project_id = models.BigIntegerField(null=True)
+    api_key_id = models.BigIntegerField(null=True)
+    deployment_id = models.BigIntegerField(null=True)
+    model = models.CharField(max_length=200)
+    # Pinned at the opening: later price versions never touch this request.
+    price = models.ForeignKey("billing.Price", null=True, on_delete=models.PROTECT, related_name="+", db_index=False)
+    protocol = models.CharField(max_length=40)
+    is_stream = models.BooleanField()
+    end_user = models.CharField(max_length=256, blank=True, default="")
+    gateway_id = models.CharField(max_length=100)
+    # False for upstreams that keep no journal: reconciliation does not wait for them.
+    expects_receipt = models.BooleanField(db_default=True, default=True)
+
+    status = models.CharField(max_length=10, choices=RecordStatus)
+    # Held against the balance while started.
+    hold_nano = models.BigIntegerField()
+    started_at = models.DateTimeField()
+
+    finished_at = models.DateTimeField(null=True)
+    # Prompt tokens include the cached ones, completion tokens the reasoning ones.
+    prompt_tokens = models.BigIntegerField(db_default=0, default=0)
+    cached_tokens = models.BigIntegerField(db_default=0, default=0)
+    completion_tokens = models.BigIntegerField(db_default=0, default=0)
+    reasoning_tokens = models.BigIntegerField(db_default=0, default=0)
+    finish_reason = models.CharField(max_length=40, blank=True, db_default="", default="")
+    error_code = models.CharField(max_length=80, blank=True, db_default="", default="")
+    ttft_ms = models.FloatField(null=True)
+    duration_ms = models.FloatField(null=True)
+    # Counted by the gateway because the engine's own usage never came.
+    is_estimated = models.BooleanField(db_default=False, default=False)
+
+    input_cost_nano = models.BigIntegerField(db_default=0, default=0)
+    cached_cost_nano = models.BigIntegerField(db_default=0, default=0)
+    output_cost_nano = models.BigIntegerField(db_default=0, default=0)
+    cost_nano = models.GeneratedField(
+        expression=F("input_cost_nano") + F("cached_cost_nano") + F("output_cost_nano"),
+        output_field=models.BigIntegerField(),
+        db_persist=True,
+    )
+    # The invoice that billed it: set once, cleared only when that invoice is voided.
+    invoice = models.ForeignKey(
+        "billing.Invoice", null=True, on_delete=models.PROTECT, related_name="records", db_index=False
+    )
+
+    class Meta:
+        db_table = "billing_usage_record"
+        constraints = [
+            models.CheckConstraint(name="billing_record_status", condition=Q(status__in=RecordStatus.values)),
+            models.CheckConstraint(name="billing_record_hold_not_negative", condition=Q(hold_nano__gte=0)),
+            models.CheckConstraint(
+                name="billing_record_finished_when_final",
+                condition=Q(status="started", finished_at__isnull=True)
+                | (~Q(status="started") & Q(finished_at__isnull=False)),
+            ),
+            models.CheckConstraint(
+                name="billing_record_counts",
+                condition=Q(
+                    prompt_tokens__gte=F("cached_tokens"),
+                    cached_tokens__gte=0,
+                    completion_tokens__gte=F("reasoning_tokens"),
+                    reasoning_tokens__gte=0,
+                ),
+            ),
+            models.CheckConstraint(
+                name="billing_record_costs",
+                condition=Q(input_cost_nano__gte=0, cached_cost_nano__gte=0, output_cost_nano__gte=0),
+            ),
+            models.CheckConstraint(
+                name="billing_record_free_unless_served",
+                condition=Q(status__in=["completed", "cancelled"])
+                | Q(input_cost_nano=0, cached_cost_nano=0, output_cost_nano=0),
+            ),
+        ]
+        indexes = [
+            # The usage page (newest first) and its keyset cursor.
+            models.Index(F("organization"), F("started_at").desc(), F("request_id").desc(), name="billing_record_page"),
+            # Σ hold of an organization, and the sweep for stale records.
+            models.Index(
+                fields=["organization", "started_at"], name="billing_record_started", condition=Q(status="started")
+            ),
+            # What the next invoice takes.
+            models.Index(
+                fields=["organization", "started_at"],
+                name="billing_record_to_invoice",
+                condition=Q(invoice__isnull=True) & ~Q(status="started"),
+            ),
+            models.Index(fields=["invoice"], name="billing_record_invoice", condition=Q(invoice__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.request_id)
+
+
+class UsageAdjustment(models.Model):
+    """A correction of a record's counts and cost, as a new row: the record itself stays as it was written."""
+
+    # Names the cause, e.g. the receipt; a repeat changes nothing.
+    key = models.CharField(max_length=200, unique=True)
+    record = models.ForeignKey(UsageRecord, on_delete=models.PROTECT, related_name="adjustments")
+    organization = models.ForeignKey("portal.Organization", on_delete=models.PROTECT, related_name="+", db_index=False)
+    reason = models.CharField(max_length=200)
+    prompt_tokens = models.BigIntegerField()
+    cached_tokens = models.BigIntegerField()
+    completion_tokens = models.BigIntegerField()
+    reasoning_tokens = models.BigIntegerField()
+    input_cost_nano = models.BigIntegerField()
+    cached_cost_nano = models.BigIntegerField()
+    output_cost_nano = models.BigIntegerField()
+    cost_nano = models.GeneratedField(
+        expression=F("input_cost_nano") + F("cached_cost_nano") + F("output_cost_nano"),
+        output_field=models.BigIntegerField(),
+        db_persist=True,
+    )
+    created_at = models.DateTimeField()
+    invoice = models.ForeignKey("billing.Invoice", null=True, on_delete=models.PROTECT, related_name="adjustments")
+
+    class Meta:
+        db_table = "billing_usage_adjustment"
+        indexes = [
+            models.Index(fields=["organization", "created_at"], name="billing_adjustment_by_org"),
+        ]
+
+    def __str__(self) -> str:
+        return self.key
