@@ -10,10 +10,11 @@ import msgspec
 import orjson
 from msgspec import Meta, Struct
 
-from api.errors import row_of
+from api.protocols.chat.translate import logit_bias, stop_strings
 from api.protocols.decoding import decode, ignored, refused
 from api.protocols.dialect import ErrorStyle
 from api.protocols.errors import BadRequest, missing
+from api.protocols.openai import DONE, KEEPALIVE, error_body, error_frame, usage_object
 from api.protocols.request import GenerationRequest, Sampling
 from inference_grpc.events import (
     ChoiceFinished,
@@ -27,13 +28,14 @@ from inference_grpc.events import (
     Usage,
 )
 
+__all__ = ["ERROR_STYLE", "NAME", "PATHS", "Parsed", "Writer", "error_body", "make_writer", "parse"]
+
 NAME = "completions"
 PATHS = frozenset({"/v1/completions"})
 ERROR_STYLE: ErrorStyle = "openai"
 
 MAX_PROMPTS = 32
 MAX_CHOICES = 8
-MAX_STOPS = 4
 DEFAULT_MAX_TOKENS = 16  # this API's own default
 
 _FINISH_REASONS: dict[FinishReason, str] = {
@@ -98,7 +100,7 @@ def parse(body: bytes) -> Parsed:
             "best_of",
             "unsupported_value",
         )
-    stop = _stop(wire.stop)
+    stop = stop_strings(wire.stop)
     sampling = Sampling(
         temperature=wire.temperature,
         top_p=wire.top_p,
@@ -108,7 +110,7 @@ def parse(body: bytes) -> Parsed:
         presence_penalty=wire.presence_penalty,
         frequency_penalty=wire.frequency_penalty,
         repetition_penalty=wire.repetition_penalty,
-        logit_bias=_logit_bias(wire.logit_bias),
+        logit_bias=logit_bias(wire.logit_bias),
     )
     requests = [
         GenerationRequest(
@@ -156,24 +158,6 @@ def _prompts(prompt: str | list[str | int | list[int]] | None) -> list[str | lis
     return prompts
 
 
-def _stop(stop: str | list[str] | None) -> list[str]:
-    stops = [stop] if isinstance(stop, str) else list(stop or ())
-    if len(stops) > MAX_STOPS:
-        raise BadRequest(f"'stop' holds {len(stops)} texts; at most {MAX_STOPS} are allowed.", "stop", "invalid_value")
-    if "" in stops:
-        raise BadRequest("'stop' must not hold an empty text.", "stop", "invalid_value")
-    return stops
-
-
-def _logit_bias(bias: dict[str, float] | None) -> dict[int, float]:
-    parsed = {}
-    for key, value in (bias or {}).items():
-        if not key.isdecimal():
-            raise BadRequest(f"Keys of 'logit_bias' are token ids; got '{key}'.", "logit_bias", "invalid_value")
-        parsed[int(key)] = value
-    return parsed
-
-
 # Writer ----------------------------------------------------------------------------------------------------------
 
 
@@ -183,21 +167,6 @@ class _Choice:
     logprobs: list[dict[str, Any]]
     offset: int = 0
     finish_reason: str = "stop"
-
-
-def usage_of(usage: Usage) -> dict[str, Any]:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
-        "completion_tokens_details": {
-            "reasoning_tokens": usage.reasoning_tokens,
-            "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
-        },
-    }
 
 
 class Writer:
@@ -279,16 +248,14 @@ class Writer:
             return b""
         usage = b""
         if self._includes_usage:
-            usage = b'data: %b,"choices":[],"usage":%b}\n\n' % (self._opening, orjson.dumps(usage_of(event.usage)))
-        return usage + b"data: [DONE]\n\n"
+            usage = b'data: %b,"choices":[],"usage":%b}\n\n' % (self._opening, orjson.dumps(usage_object(event.usage)))
+        return usage + DONE
 
     def fail(self, code: str, message: str) -> bytes:
-        row = row_of(code)
-        error = {"message": message, "type": row.openai_type, "param": None, "code": row.openai_code}
-        return b"data: %b\n\n" % orjson.dumps({"error": error})
+        return error_frame(code, message)
 
     def keepalive(self) -> bytes:
-        return b": ping\n\n"
+        return KEEPALIVE
 
     def result(self) -> bytes:
         choices = [
@@ -301,7 +268,7 @@ class Writer:
             for index, choice in enumerate(self._choices)
         ]
         return orjson.dumps(
-            {**self._head, "choices": choices, "usage": usage_of(self._usage), "system_fingerprint": None}
+            {**self._head, "choices": choices, "usage": usage_object(self._usage), "system_fingerprint": None}
         )
 
 
@@ -312,7 +279,3 @@ def _joined(entries: list[dict[str, Any]]) -> dict[str, Any]:
 
 def make_writer(parsed: Parsed, *, request_id: UUID, model: str, created: int) -> Writer:
     return Writer(parsed, request_id=request_id, model=model, created=created)
-
-
-def error_body(*, status: int, type: str, code: str | None, message: str, param: str | None, request_id: str) -> bytes:
-    return orjson.dumps({"error": {"message": message, "type": type, "param": param, "code": code}})
