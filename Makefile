@@ -12,7 +12,6 @@ INSTALLED := .venv/.installed
 
 export VAR_DIR ?= $(CURDIR)/var
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-export UV_NO_PROGRESS ?= $(CI)
 
 .PHONY: help
 help:  ## List the targets
