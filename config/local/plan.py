@@ -77,15 +77,17 @@ class Plan:
     def engine(self) -> Program | None:
         if "ENGINE_ADDRESS" in self.given:
             return None
-        host, _, port = self.engine_address.rpartition(":")
+        metrics_port = free_port()
         return Program(
             name="engine",
             argv=[sys.executable, "-m", "inference_grpc.server"],
-            is_ready=lambda: answers(host, int(port)),
+            # The gRPC port accepts connections before the weights are loaded, the metrics endpoint only afterwards.
+            is_ready=lambda: answers("127.0.0.1", metrics_port),
             environment={
                 **self.environment,
                 "ENGINE_LISTEN": self.engine_address,
                 "ENGINE_JOURNAL_DIR": str(self.var_dir / "engine"),
+                "ENGINE_METRICS_PORT": str(metrics_port),
             },
             ready_timeout_s=300,
             stop_timeout_s=30,
