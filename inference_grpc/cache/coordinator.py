@@ -32,15 +32,16 @@ class CacheCoordinator:
             found.append((page_id, digest))
         return found
 
-    def admit(self, sequence: Sequence) -> bool:
-        """Give it the pages of its known tokens, found ones first; False, and nothing changed, if there are too few.
+    def admit(self, sequence: Sequence, *, reserve: int = 0) -> bool:
+        """Give it the pages of its known tokens, found ones first, and leave `reserve` pages for others.
 
-        Sets `computed` to what was found, and `cached_tokens` at the first admission.
+        False, and nothing changed, if there are too few. Sets `computed` to what was found, and at the first admission
+        `cached_tokens` too.
         """
         found = self.longest_prefix(sequence.token_ids, sequence.tenant)
         reused_cached = sum(1 for page_id, _ in found if self.pool.references(page_id) == 0)
         fresh = self.pages_for(len(sequence.token_ids)) - len(found)
-        if fresh > self.pool.available - reused_cached:
+        if fresh + reserve > self.pool.available - reused_cached:
             return False
         for page_id, _ in found:
             self.pool.share(page_id)

@@ -1,4 +1,4 @@
-"""The input of one step, chosen by the scheduler and read by the model."""
+"""The input of one step, chosen by the scheduler and read by the model; and what the sampler makes of it."""
 
 from __future__ import annotations
 
@@ -37,3 +37,12 @@ class Batch:
     @property
     def tokens(self) -> int:
         return sum(chunk.count for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """Log-probabilities are the model's own: before temperature, penalties, bias and constraint."""
+
+    token_id: int
+    logprob: float | None = None  # None: not asked for
+    top: tuple[tuple[int, float], ...] = ()  # (token id, log-probability), likeliest first

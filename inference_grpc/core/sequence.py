@@ -37,7 +37,7 @@ class Sequence:
     top_logprobs: int = -1  # -1: no log-probabilities; 0: of the sampled token only
     arrival: int = 0  # running number: earlier first
     matcher: TokenMatcher | None = None
-    # The choices after the first wait until it has computed the prompt, then find its pages by their prefix.
+    # The choices after the first wait for its `prompt_done`, then find the pages of the prompt by their prefix.
     leader: Sequence | None = None
 
     # The engine: prompt, then what was sampled.
@@ -48,7 +48,10 @@ class Sequence:
     page_ids: list[int] = field(default_factory=list)
     computed: int = 0
     page_hashes: list[bytes] = field(default_factory=list)  # of the leading full pages that are committed
-    # Tokens found by prefix at the first admission; None before it.
+    # The scheduler: the prompt has been computed once, or never will be.
+    prompt_done: bool = False
+
+    # The coordinator: tokens found by prefix at the first admission; None before it.
     cached_tokens: int | None = None
 
     def __post_init__(self) -> None:

@@ -1,0 +1,61 @@
+"""The torch engine behind the face that the server knows: it joins preparation (any thread) and the loop (its own)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from inference_grpc.core.backend import BackendInfo, Prepared, StepRows
+from inference_grpc.core.request import ChatPrompt, Request
+from inference_grpc.engine.engine import Engine
+from inference_grpc.engine.prepare import Preparer
+from inference_grpc.engine.requests import PreparedRequest
+
+
+class TorchBackend:
+    """Implements `core.backend.Backend`. `facts` is what does not change while it runs."""
+
+    def __init__(self, engine: Engine, preparer: Preparer, facts: BackendInfo) -> None:
+        self.engine = engine
+        self._preparer = preparer
+        self._facts = facts
+
+    def start(self, on_step: Callable[[StepRows], None]) -> None:
+        self.engine.start(on_step)
+
+    def prepare(self, request: Request) -> PreparedRequest:
+        return self._preparer.prepare(request)
+
+    def submit(self, key: int, prepared: Prepared) -> None:
+        assert isinstance(prepared, PreparedRequest), "prepared by another backend"
+        self.engine.submit(key, prepared)
+
+    def cancel(self, key: int) -> None:
+        self.engine.cancel(key)
+
+    def count_tokens(self, prompt: ChatPrompt | str) -> int:
+        return self._preparer.count_tokens(prompt)
+
+    def info(self) -> BackendInfo:
+        facts, counters = self._facts, self.engine.counters
+        return BackendInfo(
+            model=facts.model,
+            context_tokens=facts.context_tokens,
+            max_sequences=facts.max_sequences,
+            page_tokens=facts.page_tokens,
+            pages_total=facts.pages_total,
+            pages_free=self.engine.cache.pool.available,
+            running=len(self.engine.scheduler.running),
+            waiting=self.engine.waiting,
+            precision=facts.precision,
+            draft_head=facts.draft_head,
+            device=facts.device,
+            weights_sha256=facts.weights_sha256,
+            features=list(facts.features),
+            prefix_hit_tokens=counters.prefix_hit_tokens,
+            prompt_tokens=counters.prompt_tokens,
+            completion_tokens=counters.completion_tokens,
+            steps=counters.steps,
+        )
+
+    def close(self) -> None:
+        self.engine.close()

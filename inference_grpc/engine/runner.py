@@ -1,0 +1,20 @@
+"""One step on the device: the forward pass, then sampling."""
+
+from __future__ import annotations
+
+from inference_grpc.core.batch import Batch, SampledToken
+from inference_grpc.engine.sampler import sample
+from inference_grpc.model.interface import Model
+
+
+class Runner:
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def run(self, batch: Batch) -> list[SampledToken | None]:
+        """One entry per sequence of `batch.sampling`, in order; None where the logits were not finite."""
+        logits = self._model.forward(batch)
+        return sample(logits, batch.sampling)
+
+    def clear_pages(self, page_ids: list[int]) -> None:
+        self._model.clear_pages(page_ids)

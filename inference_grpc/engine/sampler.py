@@ -1,0 +1,132 @@
+"""From logits to tokens, a batch at a time. A row's result depends on its own sequence alone, so it is reproducible:
+the random number of a token is a function of the sequence's seed and the token's place in the output.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import torch
+
+from inference_grpc.core.batch import SampledToken
+from inference_grpc.core.sequence import Sequence
+
+# Below this, division by the temperature leaves nothing but the likeliest token.
+GREEDY_BELOW: Final = 1e-5
+# Candidates that are looked at before a whole vocabulary is sorted; enough for almost every nucleus.
+CANDIDATES: Final = 512
+_MASK64: Final = (1 << 64) - 1
+
+
+@torch.inference_mode()
+def sample(logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken | None]:
+    """One token per row of `logits` [sequences, vocabulary], which is changed. None: the row is not finite."""
+    is_sound = logits.amax(-1).isfinite().tolist()
+    logprobs = _logprobs(logits, sequences)
+    for row, sequence in zip(logits, sequences, strict=True):
+        _adjust(row, sequence)
+    token_ids = logits.argmax(-1)
+    random_rows = [row for row, sequence in enumerate(sequences) if sequence.sampling.temperature >= GREEDY_BELOW]
+    if random_rows:
+        token_ids[random_rows] = _draw(logits[random_rows], [sequences[row] for row in random_rows])
+    return [
+        _describe(token_id, logprobs.get(row), sequences[row].top_logprobs) if is_sound[row] else None
+        for row, token_id in enumerate(token_ids.tolist())
+    ]
+
+
+def choice_seed(seed: int, choice: int) -> int:
+    """The seed of one choice: each draws its own numbers, the first those of a request with one choice."""
+    return seed & _MASK64 if choice == 0 else _mix((seed & _MASK64) ^ _mix(choice))
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) for the token at `position` of the output (SplitMix64 by counter)."""
+    return (_mix((seed + (position + 1) * 0x9E3779B97F4A7C15) & _MASK64) >> 11) * 2.0**-53
+
+
+def _mix(value: int) -> int:
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return value ^ (value >> 31)
+
+
+def _logprobs(logits: torch.Tensor, sequences: list[Sequence]) -> dict[int, torch.Tensor]:
+    """By row, for the rows that want them."""
+    rows = [row for row, sequence in enumerate(sequences) if sequence.top_logprobs >= 0]
+    return dict(zip(rows, logits[rows].log_softmax(-1), strict=True)) if rows else {}
+
+
+def _describe(token_id: int, logprobs: torch.Tensor | None, top: int) -> SampledToken:
+    if logprobs is None:
+        return SampledToken(token_id)
+    values, ids = logprobs.topk(top)
+    likeliest = tuple(zip(ids.tolist(), values.tolist(), strict=True))
+    return SampledToken(token_id, float(logprobs[token_id]), likeliest)
+
+
+def _adjust(row: torch.Tensor, sequence: Sequence) -> None:
+    """Penalties, then bias, then the constraint, which nothing may outweigh."""
+    sampling = sequence.sampling
+    if sampling.repetition_penalty != 1.0:
+        seen = torch.tensor(sorted({*sequence.prompt_ids, *sequence.counts}))
+        values = row[seen]
+        row[seen] = torch.where(values > 0, values / sampling.repetition_penalty, values * sampling.repetition_penalty)
+    if sequence.counts and (sampling.presence_penalty or sampling.frequency_penalty):
+        seen = torch.tensor(list(sequence.counts))
+        counts = torch.tensor(list(sequence.counts.values()), dtype=torch.float32)
+        row[seen] -= sampling.presence_penalty + sampling.frequency_penalty * counts
+    if sampling.logit_bias:
+        row[torch.tensor(list(sampling.logit_bias))] += torch.tensor(list(sampling.logit_bias.values()))
+    if sequence.matcher is not None:
+        bitmask = torch.zeros(-(-row.shape[0] // 32), dtype=torch.int32)
+        sequence.matcher.fill(bitmask)
+        bits = (bitmask[:, None] >> torch.arange(32, dtype=torch.int32)) & 1
+        row.masked_fill_(bits.flatten()[: row.shape[0]] == 0, -math.inf)
+
+
+def _draw(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
+    """int64 [rows]: by temperature, top_k, top_p and min_p."""
+
+    def column(values: list[float]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.float64)[:, None]
+
+    temperature = column([sequence.sampling.temperature for sequence in sequences])
+    top_k = column([sequence.sampling.top_k or math.inf for sequence in sequences])
+    top_p = column([sequence.sampling.top_p for sequence in sequences])
+    min_p = column([sequence.sampling.min_p for sequence in sequences])
+    numbers = column([uniform(sequence.seed, sequence.generated) for sequence in sequences])
+    # The maximum comes off first: a small temperature would overflow otherwise.
+    scaled = (logits - logits.amax(-1, keepdim=True)) / temperature.float()
+    probabilities = scaled.softmax(-1)
+
+    token_ids = torch.empty(len(sequences), dtype=torch.int64)
+    is_plain = ((top_k == math.inf) & (top_p >= 1.0) & (min_p <= 0.0))[:, 0]
+    if is_plain.any():
+        token_ids[is_plain] = _invert(probabilities[is_plain].double(), numbers[is_plain])
+    # Each row decides for itself whether its candidates are enough, so neighbours cannot change what it draws from.
+    filtered = (~is_plain).nonzero()[:, 0]
+    for width in (min(CANDIDATES, logits.shape[1]), logits.shape[1]):
+        if not len(filtered):
+            break
+        values, ids = probabilities[filtered].topk(width)
+        values = values.double()
+        before = values.cumsum(-1) - values  # mass of the likelier ones
+        limit_k, limit_p, limit_min = top_k[filtered], top_p[filtered], min_p[filtered] * values[:, :1]
+        is_kept = (torch.arange(width) < limit_k) & (before < limit_p) & (values >= limit_min)
+        is_kept[:, 0] = True
+        is_settled = ~is_kept[:, -1] | (width == logits.shape[1]) | (limit_k[:, 0] <= width)
+        picked = _invert(values.where(is_kept, 0.0), numbers[filtered])
+        chosen = ids.gather(1, picked[:, None])[:, 0]
+        token_ids[filtered[is_settled]] = chosen[is_settled]
+        filtered = filtered[~is_settled]
+    return token_ids
+
+
+def _invert(weights: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """The first index whose cumulated weight exceeds its number's share of the total; never one of weight zero."""
+    cumulated = weights.cumsum(-1)
+    total = cumulated[:, -1:]
+    targets = torch.minimum(numbers * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulated, targets, right=True)[:, 0]

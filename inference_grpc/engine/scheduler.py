@@ -1,0 +1,166 @@
+"""Who runs in the next step: continuous batching with chunked prefill, fair shares and preemption. No tensors here.
+
+Every step takes one token of each decoding sequence and fills the rest of its token budget with chunks of prompts. A
+waiting sequence is admitted when there are pages for all its known tokens and one more for each running sequence to
+grow into. When pages run out all the same, the least important sequence gives its pages back and waits; its tokens are
+kept, so it later computes them again (often it finds its pages by prefix) and goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from inference_grpc.cache.coordinator import CacheCoordinator
+from inference_grpc.core.batch import Batch, Chunk
+from inference_grpc.core.sequence import Sequence
+
+
+class Scheduler:
+    def __init__(self, cache: CacheCoordinator, *, max_sequences: int, prefill_tokens: int) -> None:
+        self._cache = cache
+        self._max_sequences = max_sequences
+        self._step_tokens = prefill_tokens
+        self.running: list[Sequence] = []
+        self._waiting = _FairQueue()
+        self.preemptions = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.running) or len(self._waiting) > 0
+
+    def sequences(self) -> list[Sequence]:
+        return [*self.running, *self._waiting.sequences()]
+
+    def add(self, sequence: Sequence) -> None:
+        self._waiting.append(sequence, self._running_tenants())
+
+    def remove(self, sequence: Sequence) -> None:
+        """It is finished or unwanted; its pages go back. Repeating it changes nothing."""
+        if sequence in self.running:
+            self.running.remove(sequence)
+        else:
+            self._waiting.remove(sequence)
+        sequence.prompt_done = True
+        self._cache.release(sequence)
+        self._waiting.forget_idle(self._running_tenants())
+
+    def schedule(self) -> Batch:
+        """The next step; empty only when there is nothing to do. Pages for all of it are held when it returns."""
+        self.running.sort(key=_importance)
+        for sequence in list(self.running):
+            # Never a sequence that was preempted for a more important one a moment ago.
+            while sequence in self.running and not self._cache.extend(sequence, len(sequence.token_ids)):
+                self._preempt(self.running[-1])
+        chunks = [_chunk(sequence, 1) for sequence in self.running if sequence.remaining == 1]
+        # Prefill goes on even when decoding alone fills the budget, if slowly.
+        budget = max(self._step_tokens - len(chunks), min(self._step_tokens, self._cache.page_tokens))
+        for sequence in self.running:
+            if sequence.remaining > 1 and budget:
+                chunks.append(_chunk(sequence, budget))
+                budget -= chunks[-1].count
+        while budget and len(self.running) < self._max_sequences:
+            admitted = self._admit()
+            if admitted is None:
+                break
+            chunks.append(_chunk(admitted, budget))
+            budget -= chunks[-1].count
+        for chunk in chunks:
+            self._waiting.charge(chunk.sequence.tenant, chunk.count)
+        return Batch(chunks)
+
+    def commit(self, batch: Batch) -> None:
+        """The step has run: what it computed is final."""
+        for chunk in batch.chunks:
+            self._cache.commit(chunk.sequence, chunk.end)
+            if chunk.end >= chunk.sequence.prompt_tokens:
+                chunk.sequence.prompt_done = True
+
+    def _admit(self) -> Sequence | None:
+        sequence = self._waiting.first()
+        if sequence is None or not self._cache.admit(sequence, reserve=len(self.running)):
+            return None
+        self._waiting.remove(sequence)
+        self.running.append(sequence)
+        return sequence
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self._cache.release(sequence)
+        self._waiting.append_first(sequence)
+        self.preemptions += 1
+
+    def _running_tenants(self) -> set[str]:
+        return {sequence.tenant for sequence in self.running}
+
+
+def _importance(sequence: Sequence) -> tuple[int, int]:
+    return -sequence.priority, sequence.arrival
+
+
+def _chunk(sequence: Sequence, budget: int) -> Chunk:
+    return Chunk(sequence, sequence.computed, min(sequence.remaining, budget))
+
+
+class _FairQueue:
+    """Waiting sequences: by priority, then by the tenant that was served least, then in order of arrival.
+
+    A tenant's count of served tokens only matters while it has work; one that comes back starts level with the least
+    served of the others, so idling earns nothing.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[int, dict[str, deque[Sequence]]] = {}
+        self._served: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return sum(len(queue) for tenants in self._queues.values() for queue in tenants.values())
+
+    def sequences(self) -> list[Sequence]:
+        return [sequence for tenants in self._queues.values() for queue in tenants.values() for sequence in queue]
+
+    def append(self, sequence: Sequence, running_tenants: set[str]) -> None:
+        if sequence.tenant not in self._served:
+            active = running_tenants | {tenant for tenants in self._queues.values() for tenant in tenants}
+            self._served[sequence.tenant] = min((self._served.get(tenant, 0) for tenant in active), default=0)
+        self._queue_of(sequence).append(sequence)
+
+    def append_first(self, sequence: Sequence) -> None:
+        self._queue_of(sequence).appendleft(sequence)
+
+    def first(self) -> Sequence | None:
+        """The next to be admitted. Further choices of a request wait for the pages of its prompt."""
+        for priority in sorted(self._queues, reverse=True):
+            ready = [
+                queue[0]
+                for queue in self._queues[priority].values()
+                if queue[0].leader is None or queue[0].leader.prompt_done
+            ]
+            if ready:
+                return min(ready, key=lambda sequence: (self._served[sequence.tenant], sequence.arrival))
+        return None
+
+    def remove(self, sequence: Sequence) -> None:
+        tenants = self._queues.get(sequence.priority, {})
+        queue = tenants.get(sequence.tenant)
+        if queue is None or sequence not in queue:
+            return
+        queue.remove(sequence)
+        if not queue:
+            del tenants[sequence.tenant]
+        if not tenants:
+            del self._queues[sequence.priority]
+
+    def charge(self, tenant: str, tokens: int) -> None:
+        self._served[tenant] = self._served.get(tenant, 0) + tokens
+
+    def forget_idle(self, running_tenants: set[str]) -> None:
+        active = running_tenants | {tenant for tenants in self._queues.values() for tenant in tenants}
+        for tenant in self._served.keys() - active:
+            del self._served[tenant]
+
+    def _queue_of(self, sequence: Sequence) -> deque[Sequence]:
+        return self._queues.setdefault(sequence.priority, {}).setdefault(sequence.tenant, deque())
