@@ -97,3 +97,16 @@ class EventRefused(BillingError):
     """A webhook body that is not a verified event of the provider."""
 
     code = "event_refused"
+
+
+class JournalRestarted(BillingError):
+    """A source sent another receipt under a sequence that it used before."""
+
+    code = "journal_restarted"
+
+    def __init__(self, source: str, sequence: int) -> None:
+        super().__init__(
+            f"Receipt {sequence} of {source!r} is not the one kept before: its journal started again. "
+            "Give the new journal a name of its own."
+        )
+        self.source, self.sequence = source, sequence
