@@ -38,7 +38,15 @@ from inference_grpc.events import (
 )
 from inference_grpc.protos.v1 import inference_pb2 as pb
 from inference_grpc.protos.v1 import inference_pb2_grpc as pb_grpc
-from inference_grpc.wire import CHANNEL_OPTIONS, chat_to_proto, event_from_row, request_to_proto, usage_from_proto
+from inference_grpc.wire import (
+    CHANNEL_OPTIONS,
+    ERROR_CODE_KEY,
+    ERROR_FIELDS_KEY,
+    chat_to_proto,
+    event_from_row,
+    request_to_proto,
+    usage_from_proto,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +55,6 @@ CONNECT_TIMEOUT_S = 5.0
 RETRY_S = (0.05, 2.0)  # first and longest pause between two attempts
 OUTGOING_LIMIT = 10_000  # messages not yet written; a submit past it is refused
 EVENT_BYTES = 64  # what an entry of a buffer counts on top of its text
-# Metadata keys of an engine error on a failed call; server/servicer.py sets them.
-ERROR_CODE_KEY = "engine-error-code"
-ERROR_FIELDS_KEY = "engine-error-fields"
 
 T = TypeVar("T")
 ReceiptStatus = Literal["completed", "cancelled", "failed", "lost"]
@@ -117,6 +122,7 @@ class EngineStream:
         self.handle = handle
         self.usage = Usage()  # the counts of all that has arrived, read or not
         self.is_ended = False  # the final event has arrived; it may still be in the buffer
+        self.is_estimated = False  # the engine's own final counts never came
         self._client = client
         self._buffer_bytes = buffer_bytes
         self._events: list[Event] = []
@@ -192,6 +198,7 @@ class EngineStream:
         )
 
     def _fail(self, code: str, message: str) -> None:
+        self.is_estimated = True
         self._end(Failed(code, message, self.usage))
 
     def _end(self, event: Finished | Failed) -> None:
