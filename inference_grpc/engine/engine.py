@@ -161,17 +161,19 @@ class Engine:
             self.counters.prefix_hit_tokens += cached_tokens
             self._emit(request, request.start(cached_tokens))
 
-    def _commit(self, batch: Batch, sampled: list[SampledToken | None]) -> None:
+    def _commit(self, batch: Batch, sampled: list[SampledToken | EngineError]) -> None:
         self.scheduler.commit(batch)
         self.counters.steps += 1
         for sequence, token in zip(batch.sampling, sampled, strict=True):
             request = self._open.get(sequence.key)
             if request is None:  # another choice of it failed in this very step
                 continue
-            if token is None:
-                self._discard(request, sequence)
-            else:
+            if isinstance(token, SampledToken):
                 self._take(request, sequence, token)
+            elif isinstance(token, DeviceFault):
+                self._discard(request, sequence, token)
+            else:
+                self._fail(request, token)
 
     def _take(self, request: OpenRequest, sequence: Sequence, token: SampledToken) -> None:
         self.counters.completion_tokens += 1
@@ -188,13 +190,13 @@ class Engine:
             self.scheduler.remove(sequence)
         self._emit(request, events)
 
-    def _discard(self, request: OpenRequest, sequence: Sequence) -> None:
+    def _discard(self, request: OpenRequest, sequence: Sequence, error: DeviceFault) -> None:
         """Its logits are not finite, so its pages may hold such values, and a masked key still spreads them."""
         self.counters.faults += 1
         logger.error("logits_not_finite request_id=%s", request.request_id)
         # Pages that others hold are left alone: they were sound when they were shared.
         self._runner.clear_pages([page_id for page_id in sequence.page_ids if self.cache.pool.references(page_id) == 1])
-        self._fail(request, DeviceFault("The model's output was not finite; the request cannot go on."))
+        self._fail(request, error)
         self.cache.forget_prefixes()
 
     def _fault(self, error: Exception) -> None:

@@ -22,6 +22,9 @@ from inference_grpc.model.resolve import ModelNotFound, resolve_model
 from inference_grpc.text.chat_template import ChatTemplate
 from inference_grpc.text.tokenizer import ModelTokenizer, TokenizerError
 
+# Of every model; a chat template adds to them.
+FEATURES = ("text", "tokens", "logprobs", "json_schema", "regex", "grammar", "prefix_cache")
+
 logger = logging.getLogger(__name__)
 
 
@@ -66,7 +69,7 @@ def assemble(
         precision=model.precision,
         device=model.device,
         weights_sha256=weights_sha256,
-        features=[*(["chat", "tools"] if template else []), "text", "tokens", "logprobs", "prefix_cache"],
+        features=[*(["chat", "tools", "reasoning"] if template else []), *FEATURES],
     )
     return TorchBackend(
         Engine(Runner(model), cache, scheduler, queue_limit=config.queue_limit),

@@ -6,11 +6,12 @@ import math
 import secrets
 from typing import Final
 
-from inference_grpc.core.request import ChatPrompt, Request, SamplingParams
+from inference_grpc.core.request import ChatPrompt, Request, SamplingParams, Tool
 from inference_grpc.engine.requests import PreparedRequest
 from inference_grpc.errors import InvalidRequest, ModelNotServed, PromptTooLong
 from inference_grpc.text.chat_template import ChatTemplate
-from inference_grpc.text.families import Family, family_of
+from inference_grpc.text.constraint import CompiledConstraint, ConstraintCompiler
+from inference_grpc.text.families import Family, ReasoningStart, family_of, reasoning_start
 from inference_grpc.text.output_parser import make_parser
 from inference_grpc.text.stream import ChoiceStream
 from inference_grpc.text.tokenizer import ModelTokenizer
@@ -30,11 +31,14 @@ class Preparer:
         self._template = template
         self._context_tokens = context_tokens
         self._family: Family = family_of(template.source if template else "")
+        self._compiler = ConstraintCompiler(tokenizer.to_json(), tokenizer.vocabulary, sorted(tokenizer.eos_ids))
 
     def prepare(self, request: Request) -> PreparedRequest:
         """Raises `EngineError`s that name the field, the value and the limit."""
         self._check(request)
         prompt_ids, prompt_text = self._tokenize(request.prompt)
+        suffix = prompt_text[-_SUFFIX_CHARS:]
+        compiled = self._compile(request, suffix)
         max_tokens = self._output_limit(request, len(prompt_ids))
         echo = ""
         if request.echo:
@@ -45,8 +49,8 @@ class Preparer:
             max_tokens=max_tokens,
             seed=secrets.randbits(64) if request.sampling.seed is None else request.sampling.seed,
             eos_ids=frozenset() if request.ignore_eos else self._tokenizer.eos_ids,
-            streams=[self._stream(request, choice, prompt_text, echo) for choice in range(request.n)],
-            matchers=[None] * request.n,
+            streams=[self._stream(request, choice, suffix, echo) for choice in range(request.n)],
+            matchers=[compiled.new_matcher() if compiled else None for _ in range(request.n)],
         )
 
     def count_tokens(self, prompt: ChatPrompt | str) -> int:
@@ -111,7 +115,15 @@ class Preparer:
             )
         return request.max_tokens or room
 
-    def _stream(self, request: Request, choice: int, prompt_text: str, echo: str) -> ChoiceStream:
+    def _compile(self, request: Request, prompt_suffix: str) -> CompiledConstraint | None:
+        tools: list[Tool] = []
+        reasoning: ReasoningStart = "none"
+        if isinstance(request.prompt, ChatPrompt):
+            tools = request.prompt.tools
+            reasoning = reasoning_start(self._may_think(request.prompt), prompt_suffix)
+        return self._compiler.compile(request.constraint, tools, request.tool_choice, self._family, reasoning=reasoning)
+
+    def _stream(self, request: Request, choice: int, prompt_suffix: str, echo: str) -> ChoiceStream:
         parser = None
         if isinstance(request.prompt, ChatPrompt):
             parser = make_parser(
@@ -119,7 +131,7 @@ class Preparer:
                 request.prompt.tools,
                 request.tool_choice,
                 self._may_think(request.prompt),
-                prompt_text[-_SUFFIX_CHARS:],
+                prompt_suffix,
             )
         return ChoiceStream(
             self._tokenizer,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inference_grpc.core.batch import Batch, SampledToken
 from inference_grpc.engine.sampler import sample
+from inference_grpc.errors import EngineError
 from inference_grpc.model.interface import Model
 
 
@@ -11,8 +12,8 @@ class Runner:
     def __init__(self, model: Model) -> None:
         self._model = model
 
-    def run(self, batch: Batch) -> list[SampledToken | None]:
-        """One entry per sequence of `batch.sampling`, in order; None where the logits were not finite."""
+    def run(self, batch: Batch) -> list[SampledToken | EngineError]:
+        """One entry per sequence of `batch.sampling`, in order: its token, or why it cannot go on."""
         logits = self._model.forward(batch)
         return sample(logits, batch.sampling)
 

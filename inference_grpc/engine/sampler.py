@@ -11,6 +11,7 @@ import torch
 
 from inference_grpc.core.batch import SampledToken
 from inference_grpc.core.sequence import Sequence
+from inference_grpc.errors import DeviceFault, EngineError
 
 # Below this, division by the temperature leaves nothing but the likeliest token.
 GREEDY_BELOW: Final = 1e-5
@@ -20,18 +21,25 @@ _MASK64: Final = (1 << 64) - 1
 
 
 @torch.inference_mode()
-def sample(logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken | None]:
-    """One token per row of `logits` [sequences, vocabulary], which is changed. None: the row is not finite."""
-    is_sound = logits.amax(-1).isfinite().tolist()
+def sample(logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken | EngineError]:
+    """One token per row of `logits` [sequences, vocabulary], which is changed; or why that sequence cannot go on."""
+    errors: dict[int, EngineError] = {
+        row: DeviceFault("The model's output was not finite; the request cannot go on.")
+        for row, is_finite in enumerate(logits.amax(-1).isfinite().tolist())
+        if not is_finite
+    }
     logprobs = _logprobs(logits, sequences)
-    for row, sequence in zip(logits, sequences, strict=True):
-        _adjust(row, sequence)
+    for row, sequence in enumerate(sequences):
+        try:
+            _adjust(logits[row], sequence)
+        except EngineError as error:  # a constraint that proves too complex to follow
+            errors[row] = error
     token_ids = logits.argmax(-1)
     random_rows = [row for row, sequence in enumerate(sequences) if sequence.sampling.temperature >= GREEDY_BELOW]
     if random_rows:
         token_ids[random_rows] = _draw(logits[random_rows], [sequences[row] for row in random_rows])
     return [
-        _describe(token_id, logprobs.get(row), sequences[row].top_logprobs) if is_sound[row] else None
+        errors.get(row) or _describe(token_id, logprobs.get(row), sequences[row].top_logprobs)
         for row, token_id in enumerate(token_ids.tolist())
     ]
 

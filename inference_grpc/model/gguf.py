@@ -23,6 +23,7 @@ MAGIC: Final = b"GGUF"
 SUPPORTED_VERSIONS: Final = (2, 3)
 MAX_DIMENSIONS: Final = 4
 MAX_NAME_BYTES: Final = 1024
+_ROWS_AT_A_TIME: Final = 2048
 _STRING, _ARRAY = 8, 9
 _SCALARS: Final = {
     0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d",
@@ -78,16 +79,26 @@ class GgufFile:
         if info.shape != shape:
             raise GgufError(f"{self.path}: tensor {name!r} has shape {list(info.shape)}, expected {list(shape)}.")
         raw = np.frombuffer(self._bytes, dtype=np.uint8, count=info.nbytes, offset=info.offset)
+        rows = raw.reshape(math.prod(info.shape[:-1]), -1)
+        values = np.empty((rows.shape[0], info.shape[-1]), dtype=np.float32)
+        # In pieces: unpacking needs several times the memory of what it makes.
+        for start in range(0, rows.shape[0], _ROWS_AT_A_TIME):
+            part = slice(start, start + _ROWS_AT_A_TIME)
+            values[part] = self._dequantize(rows[part], info)
+        return values.reshape(info.shape)
+
+    def _dequantize(self, rows: NDArray[np.uint8], info: TensorInfo) -> NDArray[np.float32]:
         try:
-            values = dequantize(raw.reshape(*info.shape[:-1], -1), info.type)
+            # A damaged scale makes numpy warn before we can say where it is.
+            with np.errstate(all="ignore"):
+                values: NDArray[np.float32] = dequantize(rows, info.type)
         except NotImplementedError as error:
             raise GgufError(
-                f"{self.path}: tensor {name!r} is stored as {info.type.name}, which cannot be read; quantize it anew."
+                f"{self.path}: tensor {info.name!r} is stored as {info.type.name}, which cannot be read; quantize it anew."
             ) from error
-        array: NDArray[np.float32] = np.array(values, dtype=np.float32).reshape(info.shape)
-        if not np.isfinite(array).all():
-            raise GgufError(f"{self.path}: tensor {name!r} holds values that are not finite; the file is damaged.")
-        return array
+        if not np.isfinite(values).all():
+            raise GgufError(f"{self.path}: tensor {info.name!r} holds values that are not finite; the file is damaged.")
+        return values
 
     def sha256(self) -> str:
         """Of the whole file: it names the weights on GetInfo."""
