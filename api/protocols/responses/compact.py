@@ -1,6 +1,7 @@
 """POST /v1/responses/compact: the model sums a conversation up, and the summary goes home sealed.
 
-A dialect of its own beside create: the same input, another answer. The sealed summary comes back as a `compaction` item.
+A dialect of its own beside create: the same input, another answer. The sealed summary comes back as a `compaction`
+item.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ PATHS = frozenset({"/v1/responses/compact"})
 ERROR_STYLE: ErrorStyle = "openai"
 
 INSTRUCTION = (
-    "Sum up the conversation so far so that it can be continued from your summary alone. Keep the task, decisions, names, "
-    "numbers, open questions and the results of tool calls. Answer with the summary only."
+    "Sum up the conversation so far so that it can be continued from your summary alone. Keep the task, decisions, "
+    "names, numbers, open questions and the results of tool calls. Answer with the summary only."
 )
 
 
