@@ -1,0 +1,359 @@
+"""Reserve credit and limits for a call, and settle them when it is over: one atomic script each, in Valkey.
+
+`reserve` takes an upper bound of the call's cost out of the organization's credit and one unit of every limit that
+applies, all or nothing; `settle` returns what was not used. docs/api/limits.md says what a lost or restarted Valkey
+means; in one sentence: nothing is admitted without it, and what it forgot is read again from PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from api import credit
+from api.auth import Caller
+from api.errors import ApiError
+from api.stores import STORE_ERRORS, in_thread
+from api.valkey import Argument, Script, Valkey, ValkeyError, ValkeyUnavailable
+from billing.errors import UnknownAccount
+from billing.money import format_nano
+from billing.usage.selectors import summary
+from portal.quotas import snapshot
+from portal.quotas.snapshot import Limits, QuotaLimit
+
+logger = logging.getLogger(__name__)
+
+# A gateway renews its leases well within this time; after a kill they are free this much later.
+LEASE_MS = 60_000
+RENEW_INTERVAL_S = 20.0
+# Settlements that could not be sent wait here for Valkey; past the cap the refresh task repairs what was dropped.
+UNSETTLED_LIMIT = 50_000
+SETTLE_RETRY_S = 1.0
+# How long a cached snapshot of limits is trusted while announcements arrive; without them, this is the only refresh.
+LIMITS_TTL_S = 30.0
+LIMITS_TTL_DEAF_S = 2.0
+MAX_RETRY_AFTER_S = 120
+LOAD_ATTEMPTS = 5
+
+Form = Literal["bucket", "window", "lease"]
+_SCOPE_WORDS = {"organization": "organization", "project": "project", "api_key": "API key"}
+_KIND_WORDS = {
+    "requests": "requests",
+    "tokens": "tokens",
+    "spend": "spend",
+    "concurrency": "requests at the same time",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one call asks for. `tokens` is an estimate, `hold_nano` an upper bound."""
+
+    hold_nano: int
+    tokens: int
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedLimit:
+    """One quota with the key of its counter, and what this call takes from it."""
+
+    quota: QuotaLimit
+    key: str
+    form: Form
+    amount: int
+    lifetime_s: int
+    window_start: datetime | None
+    window_end: datetime | None
+
+
+@dataclass(slots=True)
+class Reservation:
+    organization_id: int
+    # The id under which the hold stands; `transfer` moves it. Leases keep the first one.
+    request_id: UUID
+    lease_id: UUID
+    limits: list[AppliedLimit]
+    hold_nano: int
+    headers: list[tuple[str, str]]
+    is_settled: bool = False
+
+    @property
+    def keys(self) -> list[str]:
+        return [credit.key(self.organization_id), *(limit.key for limit in self.limits)]
+
+
+_RESERVE = Script(credit.script_source("reserve"))
+_SETTLE = Script(credit.script_source("settle"))
+_TRANSFER = Script(credit.script_source("transfer"))
+
+
+class Admission:
+    def __init__(self, valkey: Valkey) -> None:
+        self._valkey = valkey
+        self._limits: dict[int, tuple[float, Limits]] = {}
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._live: dict[UUID, Reservation] = {}
+        self._unsettled: list[tuple[Reservation, int, int]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        # Set by whoever listens to the announcements (api/gateway.py).
+        self.is_hearing = False
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._renew_leases()), loop.create_task(self._retry_settlements())]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._settle_waiting()
+        if self._unsettled:
+            logger.warning("settlements_left count=%s", len(self._unsettled))
+
+    def forget_limits(self, organization_id: int | None = None) -> None:
+        if organization_id is None:
+            self._limits.clear()
+        else:
+            self._limits.pop(organization_id, None)
+
+    # Reserve ------------------------------------------------------------------------------------
+
+    async def reserve(self, caller: Caller, request_id: UUID, demand: Demand) -> Reservation:
+        """Raises ApiError: a limit, no credit, or no Valkey. Then nothing was taken."""
+        try:
+            limits = await self._limits_of(caller.organization_id)
+            if limits.is_suspended:
+                raise ApiError("organization_suspended", "This organization is suspended; write to the operator.")
+            applied = [
+                _apply(quota, limits.time_zone, demand)
+                for quota in limits.applying_to(project_id=caller.project_id, api_key_id=caller.api_key_id)
+            ]
+            reservation = Reservation(caller.organization_id, request_id, request_id, applied, demand.hold_nano, [])
+            answer = await self._reserve(reservation)
+        except (ValkeyUnavailable, ValkeyError) as error:
+            logger.warning("admission_unavailable error=%s", error)
+            raise ApiError("store_unavailable", "The service cannot check limits right now; try again.") from error
+        if answer[0] == b"limit":
+            raise _limit_refusal(applied[answer[1] - 1], remaining=answer[2], reset_ms=answer[3], demand=demand)
+        if answer[0] == b"credit":
+            raise _credit_refusal(int(answer[1]), demand)
+        reservation.headers = _rate_headers(applied, answer[2:])
+        self._live[request_id] = reservation
+        return reservation
+
+    async def _reserve(self, reservation: Reservation) -> list[Any]:  # as the script returns
+        arguments: list[Argument] = [str(reservation.request_id), reservation.hold_nano, LEASE_MS]
+        for limit in reservation.limits:
+            arguments += [limit.form, limit.quota.limit, limit.amount, limit.lifetime_s]
+        for _ in range(LOAD_ATTEMPTS):
+            answer: list[Any] = await self._valkey.run(_RESERVE, reservation.keys, arguments)
+            if answer[0] != b"unknown":
+                return answer
+            await self._load(reservation, int(answer[1]) - 1)
+        raise ValkeyUnavailable("The counters could not be loaded.")
+
+    async def _limits_of(self, organization_id: int) -> Limits:
+        now = time.monotonic()
+        found = self._limits.get(organization_id)
+        if found is not None and now - found[0] < (LIMITS_TTL_S if self.is_hearing else LIMITS_TTL_DEAF_S):
+            return found[1]
+        try:
+            limits = await in_thread(snapshot.read, organization_id)
+        except STORE_ERRORS as error:
+            logger.warning("limits_unreadable organization_id=%s error=%s", organization_id, type(error).__name__)
+            raise ApiError("store_unavailable", "The service cannot check limits right now; try again.") from error
+        self._limits[organization_id] = (now, limits)
+        return limits
+
+    # Loading what Valkey does not have ----------------------------------------------------------
+
+    async def _load(self, reservation: Reservation, index: int) -> None:
+        """Read a missing counter from PostgreSQL. Calls that need the same one wait for the same load."""
+        name = reservation.keys[index]
+        task = self._loading.get(name)
+        if task is None:
+            limit = reservation.limits[index - 1] if index else None
+            task = asyncio.get_running_loop().create_task(self._load_now(reservation.organization_id, limit))
+            self._loading[name] = task
+            task.add_done_callback(lambda _: self._loading.pop(name, None))
+        await asyncio.shield(task)
+
+    async def _load_now(self, organization_id: int, limit: AppliedLimit | None) -> None:
+        try:
+            if limit is None:
+                await in_thread(credit.refresh, organization_id)
+            else:
+                used = await in_thread(_used_in_window, organization_id, limit)
+                await self._valkey.call("HSETNX", limit.key, "used", used)
+                await self._valkey.call("EXPIRE", limit.key, limit.lifetime_s)
+        except UnknownAccount as error:
+            raise ApiError("insufficient_quota", "This organization has no billing account.") from error
+        except (*STORE_ERRORS, credit.RefreshContended) as error:
+            logger.warning("counter_not_loaded organization_id=%s error=%s", organization_id, type(error).__name__)
+            raise ApiError("store_unavailable", "The service cannot check credit right now; try again.") from error
+
+    # Settle -------------------------------------------------------------------------------------
+
+    async def settle(self, reservation: Reservation, *, cost_nano: int, tokens: int) -> None:
+        """Return what was not used. A repeat does nothing; without Valkey it is kept and sent later."""
+        if reservation.is_settled:
+            return
+        reservation.is_settled = True
+        self._live.pop(reservation.lease_id, None)
+        try:
+            await self._settle(reservation, cost_nano, tokens)
+        except (ValkeyUnavailable, ValkeyError):
+            if len(self._unsettled) < UNSETTLED_LIMIT:
+                self._unsettled.append((reservation, cost_nano, tokens))
+
+    async def _settle(self, reservation: Reservation, cost_nano: int, tokens: int) -> None:
+        arguments: list[Argument] = [str(reservation.request_id), cost_nano, str(reservation.lease_id)]
+        for limit in reservation.limits:
+            used = {"tokens": tokens, "spend": cost_nano}.get(limit.quota.kind, limit.amount)
+            arguments += [limit.form, limit.quota.limit, limit.amount, used]
+        await self._valkey.run(_SETTLE, reservation.keys, arguments)
+
+    async def transfer(self, reservation: Reservation, request_id: UUID) -> None:
+        """The call goes on as another attempt with its own record; the hold follows it."""
+        arguments: list[Argument] = [str(reservation.request_id), str(request_id)]
+        try:
+            await self._valkey.run(_TRANSFER, [credit.key(reservation.organization_id)], arguments)
+        except (ValkeyUnavailable, ValkeyError) as error:
+            raise ApiError("store_unavailable", "The service cannot check credit right now; try again.") from error
+        reservation.request_id = request_id
+
+    async def _retry_settlements(self) -> None:
+        while True:
+            await asyncio.sleep(SETTLE_RETRY_S)
+            await self._settle_waiting()
+
+    async def _settle_waiting(self) -> None:
+        waiting, self._unsettled = self._unsettled, []
+        for position, (reservation, cost_nano, tokens) in enumerate(waiting):
+            try:
+                await self._settle(reservation, cost_nano, tokens)
+            except (ValkeyUnavailable, ValkeyError):
+                self._unsettled = waiting[position:] + self._unsettled
+                return
+
+    async def _renew_leases(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_INTERVAL_S)
+            expiry = int(time.time() * 1000) + LEASE_MS
+            try:
+                for reservation in list(self._live.values()):
+                    for limit in reservation.limits:
+                        if limit.form == "lease":
+                            await self._valkey.call("ZADD", limit.key, "XX", expiry, str(reservation.lease_id))
+            except (ValkeyUnavailable, ValkeyError) as error:
+                logger.warning("leases_not_renewed error=%s", error)
+
+
+# Limits ---------------------------------------------------------------------------------------------
+
+
+def _apply(quota: QuotaLimit, time_zone: str, demand: Demand) -> AppliedLimit:
+    scope = f"{quota.scope}:{quota.scope_id}"
+    amount = {"requests": 1, "tokens": demand.tokens, "spend": demand.hold_nano, "concurrency": 1}[quota.kind]
+    if quota.kind == "concurrency":
+        return AppliedLimit(quota, f"live:{scope}", "lease", amount, LEASE_MS // 1000 + 60, None, None)
+    if quota.window == "minute":
+        return AppliedLimit(quota, f"rate:{scope}:{quota.kind}", "bucket", amount, 0, None, None)
+    start, end = _window(quota.window, ZoneInfo(time_zone), datetime.now(UTC))
+    lifetime_s = int((end - start).total_seconds()) + 86_400
+    key = f"use:{scope}:{quota.kind}:{quota.window}:{start:%Y-%m-%d}"
+    return AppliedLimit(quota, key, "window", amount, lifetime_s, start, end)
+
+
+def _window(window: str, zone: ZoneInfo, now: datetime) -> tuple[datetime, datetime]:
+    """The calendar day or month of `now` in the organization's zone; its length follows the zone's clock changes."""
+    midnight = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    if window == "day":
+        return midnight, midnight + timedelta(days=1)
+    start = midnight.replace(day=1)
+    return start, (start + timedelta(days=32)).replace(day=1)
+
+
+def _used_in_window(organization_id: int, limit: AppliedLimit) -> int:
+    assert limit.window_start is not None
+    assert limit.window_end is not None
+    group = {"organization": "total", "project": "project", "api_key": "api_key"}[limit.quota.scope]
+    key = "" if group == "total" else str(limit.quota.scope_id)
+    for row in summary(organization_id, limit.window_start, limit.window_end, group):
+        if row.key == key:
+            return {
+                "requests": row.requests,
+                "tokens": row.prompt_tokens + row.completion_tokens,
+                "spend": row.cost_nano,
+            }[limit.quota.kind]
+    return 0
+
+
+def _limit_refusal(limit: AppliedLimit, *, remaining: int, reset_ms: int, demand: Demand) -> ApiError:
+    quota = limit.quota
+    if reset_ms < 0 and limit.window_end is not None:
+        reset_ms = max(1000, int((limit.window_end - datetime.now(UTC)).total_seconds() * 1000))
+    is_money = quota.kind == "spend"
+    allowed, left, asked = (
+        format_nano(value, demand.currency) if is_money else str(value)
+        for value in (quota.limit, remaining, limit.amount)
+    )
+    window = "" if quota.window == "now" else f" per {quota.window}"
+    what = f"The limit of {allowed} {_KIND_WORDS[quota.kind]}{window} of this {_SCOPE_WORDS[quota.scope]} is reached"
+    if quota.kind == "concurrency":
+        return ApiError("rate_limit_concurrency", f"{what}: wait until one of them has ended.")
+    reset_s = -(-reset_ms // 1000)
+    message = f"{what}: {left} left, this call asks for {asked}. There is room again in {reset_s} s."
+    if is_money:
+        return ApiError("insufficient_quota", message)
+    code = "rate_limit_tokens" if quota.kind == "tokens" else "rate_limit_requests"
+    return ApiError(code, message, retry_after_s=min(reset_s, MAX_RETRY_AFTER_S))
+
+
+def _credit_refusal(available_nano: int, demand: Demand) -> ApiError:
+    balance = format_nano(max(0, available_nano), demand.currency)
+    hold = format_nano(demand.hold_nano, demand.currency)
+    return ApiError(
+        "insufficient_quota",
+        f"The available credit is {balance} and this call would hold {hold} until it ends. "
+        "Add credit, or ask for fewer output tokens.",
+    )
+
+
+def _rate_headers(limits: list[AppliedLimit], numbers: list[int]) -> list[tuple[str, str]]:
+    """x-ratelimit-* of the tightest per-minute limit of each kind, from the counters that the script just moved."""
+    tightest: dict[str, tuple[int, int, int]] = {}
+    for index, limit in enumerate(limits):
+        if limit.form != "bucket":
+            continue
+        row = (numbers[2 * index], limit.quota.limit, numbers[2 * index + 1])
+        kind = limit.quota.kind
+        tightest[kind] = min(tightest.get(kind, row), row)
+    headers = []
+    for kind, (remaining, allowed, reset_ms) in tightest.items():
+        reset_at = datetime.now(UTC) + timedelta(milliseconds=reset_ms)
+        headers += [
+            (f"x-ratelimit-limit-{kind}", str(allowed)),
+            (f"x-ratelimit-remaining-{kind}", str(remaining)),
+            (f"x-ratelimit-reset-{kind}", _duration(reset_ms)),
+            (f"anthropic-ratelimit-{kind}-limit", str(allowed)),
+            (f"anthropic-ratelimit-{kind}-remaining", str(remaining)),
+            (f"anthropic-ratelimit-{kind}-reset", f"{reset_at:%Y-%m-%dT%H:%M:%SZ}"),
+        ]
+    return headers
+
+
+def _duration(milliseconds: int) -> str:
+    """As OpenAI writes it: `120ms`, `1s`, `6m0s`."""
+    if milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, seconds = divmod(-(-milliseconds // 1000), 60)
+    return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"

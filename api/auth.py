@@ -1,0 +1,130 @@
+"""From a request's headers to its Caller. The secret itself is hashed at once and never kept, logged or echoed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from api.errors import ApiError
+from api.protocols.dialect import ErrorStyle
+from api.stores import STORE_ERRORS, in_thread
+from portal.api_keys import secrets
+from portal.api_keys.selectors import ActiveKey, find_active
+from portal.api_keys.services import mark_used
+
+logger = logging.getLogger(__name__)
+
+# A revoke is announced, so an entry may live long while announcements arrive; without them it must not.
+TTL_S = 30.0
+TTL_DEAF_S = 2.0
+CACHE_LIMIT = 50_000
+MARK_USED_INTERVAL_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and so who pays."""
+
+    organization_id: int
+    project_id: int
+    api_key_id: int
+    organization_slug: str
+
+
+def secret_of(headers: Mapping[bytes, bytes], style: ErrorStyle) -> str | None:
+    """The key that the headers hold. When both are sent, each dialect's own header wins."""
+    own = headers.get(b"x-api-key")
+    scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
+    given = bearer.strip() if scheme.lower() == b"bearer" else b""
+    chosen = (own or given) if style == "anthropic" else (given or own)
+    return chosen.decode("latin-1") if chosen else None
+
+
+class Keys:
+    """Digest to key, cached for a short time; known and unknown ones alike."""
+
+    def __init__(self) -> None:
+        self._cache: dict[str, tuple[float, ActiveKey | None]] = {}
+        # Counts revokes: a look-up that one overtook is answered but not cached.
+        self._revokes = 0
+        self._used: dict[int, datetime] = {}
+        self._marking: asyncio.Task[None] | None = None
+        # Set by whoever listens to the announcements (api/gateway.py).
+        self.is_hearing = False
+
+    async def start(self) -> None:
+        self._marking = asyncio.get_running_loop().create_task(self._mark_used())
+
+    async def close(self) -> None:
+        if self._marking is not None:
+            self._marking.cancel()
+            await asyncio.wait([self._marking])
+        await self._write_used()
+
+    def forget(self, digest: str | None = None) -> None:
+        """A key was revoked; without a digest, any may have been."""
+        self._revokes += 1
+        if digest is None:
+            self._cache.clear()
+        else:
+            self._cache.pop(digest, None)
+
+    async def authenticate(self, headers: Mapping[bytes, bytes], style: ErrorStyle) -> Caller:
+        """Raises ApiError; its message holds no part of the key."""
+        secret = secret_of(headers, style)
+        if secret is None:
+            raise ApiError(
+                "missing_api_key",
+                "No API key was given. Send it as 'Authorization: Bearer <key>' or as 'x-api-key: <key>'.",
+            )
+        key = await self._find(secrets.digest(secret)) if secrets.looks_valid(secret) else None
+        if key is None:
+            raise ApiError(
+                "invalid_api_key", "The API key is not valid: mistyped, revoked or of another service. See the portal."
+            )
+        now = datetime.now(UTC)
+        if key.expires_at is not None and key.expires_at <= now:
+            raise ApiError(
+                "expired_api_key",
+                f"The API key expired on {key.expires_at:%Y-%m-%d %H:%M} UTC. Make a new one in the portal.",
+            )
+        if key.organization_suspended:
+            raise ApiError("organization_suspended", "This organization is suspended; write to the operator.")
+        self._used[key.api_key_id] = now
+        return Caller(key.organization_id, key.project_id, key.api_key_id, key.organization_slug)
+
+    async def _find(self, digest: str) -> ActiveKey | None:
+        now = time.monotonic()
+        cached = self._cache.get(digest)
+        if cached is not None and now - cached[0] < (TTL_S if self.is_hearing else TTL_DEAF_S):
+            return cached[1]
+        revokes = self._revokes
+        try:
+            key = await in_thread(find_active, digest)
+        except STORE_ERRORS as error:
+            logger.warning("key_lookup_failed error=%s", type(error).__name__)
+            raise ApiError("store_unavailable", "The service cannot check API keys right now; try again.") from error
+        if revokes == self._revokes:
+            self._cache.pop(digest, None)
+            while len(self._cache) >= CACHE_LIMIT:
+                del self._cache[next(iter(self._cache))]
+            self._cache[digest] = (now, key)
+        return key
+
+    async def _mark_used(self) -> None:
+        while True:
+            await asyncio.sleep(MARK_USED_INTERVAL_S)
+            await self._write_used()
+
+    async def _write_used(self) -> None:
+        used, self._used = self._used, {}
+        if used:
+            try:
+                await in_thread(mark_used, used)
+            except STORE_ERRORS as error:
+                # The next use says the same; nothing is owed to this one.
+                logger.warning("last_used_not_written keys=%s error=%s", len(used), type(error).__name__)

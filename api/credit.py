@@ -1,0 +1,108 @@
+"""The Valkey copy of each organization's credit: how it is loaded, corrected and checked against PostgreSQL.
+
+PostgreSQL owns the truth: balance, and the hold of every call whose record is `started`. The copy `credit:{id}` answers
+one question without a query: how much may a new call still hold? Reserving and settling change it (api/admission.py);
+here is everything else. All of it is synchronous: signal receivers, tasks, and the gateway through a thread.
+
+A refresh reads Valkey, then PostgreSQL, then writes Valkey. What happens in between would be lost, so `begin_refresh`
+leaves a token in the hash, every settle and every adjustment removes it, and `commit_refresh` writes only where the
+token still stands; else the refresh starts over. Reservations may go on: the commit keeps the holds it finds.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import redis
+from django.utils import timezone
+
+from billing.ledger.selectors import credit_state
+from portal.quotas import snapshot
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 20
+# A reservation has its opening row within milliseconds. One without a row after this time is of a gateway that died
+# in between.
+LOST_AFTER = timedelta(minutes=2)
+# Calls begun this long before a refresh, or later, are asked about one by one; covers the clocks of several gateways.
+CLOCK_MARGIN = timedelta(seconds=5)
+
+
+class RefreshContended(Exception):
+    """The credit moved under each attempt; the copy is as it was. Try again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """What a refresh found: `before_nano` is None when there was no copy."""
+
+    before_nano: int | None
+    available_nano: int
+
+    @property
+    def drift_nano(self) -> int:
+        return 0 if self.before_nano is None else self.available_nano - self.before_nano
+
+
+def key(organization_id: int) -> str:
+    return f"credit:{organization_id}"
+
+
+@cache
+def script_source(name: str) -> str:
+    return (Path(__file__).parent / "scripts" / f"{name}.lua").read_text()
+
+
+def _run(name: str, organization_id: int, *arguments: str | int) -> Any:  # as the script returns
+    return snapshot.client().eval(script_source(name), 1, key(organization_id), *arguments)
+
+
+def adjust(organization_id: int, delta_nano: int) -> None:
+    """The balance moved for another reason than a settled call. A copy that is not loaded stays so."""
+    _run("adjust", organization_id, delta_nano)
+
+
+def when_balance_changed(*, organization_id: int, delta_nano: int, **signal: object) -> None:
+    """Receiver of billing's signal. Without Valkey nothing is lost: the next refresh finds the difference."""
+    try:
+        adjust(organization_id, delta_nano)
+    except redis.RedisError as error:
+        logger.warning("credit_adjustment_postponed organization_id=%s error=%s", organization_id, type(error).__name__)
+
+
+def refresh(organization_id: int) -> Refreshed:
+    """Load the copy, or correct it, from PostgreSQL. Safe beside live calls; raises RefreshContended."""
+    for _ in range(ATTEMPTS):
+        token = secrets.token_hex(8)
+        since = timezone.now() - CLOCK_MARGIN
+        fields = _run("begin_refresh", organization_id, token)
+        held_ids = [UUID(name) for name in fields[::2] if name not in ("available", "token")]
+        state = credit_state(organization_id, request_ids=held_ids, since=since)
+        answer = _run(
+            "commit_refresh",
+            organization_id,
+            token,
+            state.limit_nano,
+            int(LOST_AFTER.total_seconds() * 1000),
+            len(state.closed),
+            *(str(request_id) for request_id in state.closed),
+            *(value for request_id, hold in state.started.items() for value in (str(request_id), hold)),
+        )
+        if answer[0] == "ok":
+            return Refreshed(int(answer[1]) if answer[1] else None, int(answer[2]))
+    raise RefreshContended(f"The credit of organization {organization_id} moved during {ATTEMPTS} refreshes.")
+
+
+def loaded_organizations() -> Iterator[int]:
+    """Those with a copy: the ones that called lately."""
+    for name in snapshot.client().scan_iter(match="credit:*", count=500):
+        yield int(name.removeprefix("credit:"))

@@ -1,0 +1,232 @@
+"""Opening and finishing rows of usage records, in groups: one transaction for all that queued during the last commit.
+
+Each of the two has one thread with its own database connection, so the event loop never waits for PostgreSQL and a busy
+gateway commits many rows at once without a timer.
+
+- `open`: the call's first byte is held until its row has committed. Without PostgreSQL the call is refused.
+- `finish`: never lost. What PostgreSQL does not take goes to the outbox (api/outbox.py), is durable there, and is
+  delivered when PostgreSQL is back, by this process or the next. Delivering twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from django.db import Error, InterfaceError, OperationalError, close_old_connections, connection
+
+from api.errors import ApiError
+from api.outbox import Outbox, OutboxFull
+from billing.errors import BillingError
+from billing.usage.services import FinishedRecord, OpenRecord, finish_records, open_records
+
+logger = logging.getLogger(__name__)
+
+Row = TypeVar("Row")
+Answer = TypeVar("Answer")
+
+BATCH_LIMIT = 500
+# Rows that wait while PostgreSQL is slow; past it new calls are refused.
+QUEUE_LIMIT = 20_000
+# PostgreSQL is asked again this often while it is down.
+PROBE_INTERVAL_S = 0.5
+_DOWN = (OperationalError, InterfaceError)
+
+
+@dataclass(slots=True)
+class _Waiting(Generic[Row, Answer]):
+    row: Row
+    future: asyncio.Future[Answer]
+
+
+class GroupWriter(Generic[Row, Answer]):
+    """A thread that writes whatever has queued, as one batch, and then what queued meanwhile."""
+
+    def __init__(self, name: str, write: Callable[[list[_Waiting[Row, Answer]]], None]) -> None:
+        self._write = write
+        self._queue: deque[_Waiting[Row, Answer]] = deque()
+        self._ready = threading.Condition()
+        self._is_closing = False
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, row: Row) -> asyncio.Future[Answer]:
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        with self._ready:
+            self._queue.append(_Waiting(row, future))
+            self._ready.notify()
+        return future
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def close(self) -> None:
+        """Write what has queued, then end the thread. Blocks."""
+        with self._ready:
+            self._is_closing = True
+            self._ready.notify()
+        self._thread.join()
+
+    def answer(self, waiting: Sequence[_Waiting[Row, Answer]], result: Callable[[Row], Answer] | Exception) -> None:
+        """Resolve the callers' futures, all in one turn of their loop. Called from the thread."""
+
+        def resolve() -> None:
+            for entry in waiting:
+                if entry.future.done():
+                    continue
+                if isinstance(result, Exception):
+                    entry.future.set_exception(result)
+                    entry.future.exception()  # a caller that left does not look
+                else:
+                    entry.future.set_result(result(entry.row))
+
+        self._loop.call_soon_threadsafe(resolve)
+
+    def _run(self) -> None:
+        while True:
+            with self._ready:
+                while not self._queue and not self._is_closing:
+                    self._ready.wait()
+                if not self._queue:
+                    break
+                batch = [self._queue.popleft() for _ in range(min(len(self._queue), BATCH_LIMIT))]
+            try:
+                self._write(batch)
+            except Exception as error:  # the thread's edge: the callers get it, and the next batch its chance
+                logger.exception("batch_failed rows=%s", len(batch))
+                self.answer(batch, error)
+        connection.close()
+
+
+class Metering:
+    def __init__(self, folder: Path) -> None:
+        self._outbox = Outbox(folder)
+        self._is_down = threading.Event()
+        self._closing = threading.Event()
+        self._wake = threading.Event()
+        self._opens: GroupWriter[OpenRecord, None] = GroupWriter("usage-open", self._write_opens)
+        self._finishes: GroupWriter[FinishedRecord, int | None] = GroupWriter("usage-finish", self._write_finishes)
+        self._deliverer = threading.Thread(target=self._deliver, name="usage-outbox", daemon=True)
+        self._deliverer.start()
+
+    def refuse_when_down(self) -> None:
+        """Raises ApiError while PostgreSQL is known to be away: a call that cannot be recorded is not started."""
+        if self._is_down.is_set() or len(self._opens) > QUEUE_LIMIT or self._outbox.is_full:
+            raise ApiError("store_unavailable", "The service cannot record usage right now; try again.")
+
+    def open(self, row: OpenRecord) -> asyncio.Future[None]:
+        """The future ends when the row has committed; with ApiError when it could not be written."""
+        return self._opens.put(row)
+
+    def finish(self, row: FinishedRecord) -> asyncio.Future[int | None]:
+        """The future ends when the row is durable: the cost, or None when it waits in the outbox or has no record."""
+        return self._finishes.put(row)
+
+    def close(self) -> None:
+        """Blocks until all that was given is durable."""
+        self._opens.close()
+        self._finishes.close()
+        self._closing.set()
+        self._wake.set()
+        self._deliverer.join()
+        self._outbox.close()
+
+    # The opening thread ---------------------------------------------------------------------------
+
+    def _write_opens(self, batch: list[_Waiting[OpenRecord, None]]) -> None:
+        for is_last in (False, True):
+            try:
+                open_records([entry.row for entry in batch])
+            except _DOWN as error:
+                # The commit may have happened: a repeat is harmless, and a call refused here is finished as failed.
+                connection.close()
+                if is_last:
+                    logger.warning("usage_open_failed rows=%s error=%s", len(batch), type(error).__name__)
+                    self._note_down()
+                    refusal = ApiError("store_unavailable", "The service cannot record usage right now; try again.")
+                    self._opens.answer(batch, refusal)
+            except (BillingError, Error) as error:
+                self._open_singly(batch, error)
+                return
+            else:
+                self._opens.answer(batch, lambda _: None)
+                return
+
+    def _open_singly(self, batch: list[_Waiting[OpenRecord, None]], error: Exception) -> None:
+        """One bad row fails a batch; the others must not suffer."""
+        if len(batch) > 1:
+            for entry in batch:
+                self._write_opens([entry])
+            return
+        logger.error("usage_open_refused request_id=%s error=%s", batch[0].row.request_id, error)
+        self._opens.answer(batch, ApiError("server_error", "The usage record of this call could not be opened."))
+
+    # The finishing thread -------------------------------------------------------------------------
+
+    def _write_finishes(self, batch: list[_Waiting[FinishedRecord, int | None]]) -> None:
+        rows = [entry.row for entry in batch]
+        if not self._is_down.is_set():
+            try:
+                costs = self._finish(rows)
+            except _DOWN as error:
+                connection.close()
+                logger.warning("usage_finish_postponed rows=%s error=%s", len(rows), type(error).__name__)
+                self._note_down()
+            else:
+                self._finishes.answer(batch, lambda row: costs.get(row.request_id))
+                return
+        try:
+            self._outbox.append(rows)
+        except OutboxFull as error:
+            # Reconciliation finishes these from the engine's receipts.
+            logger.error("usage_finish_lost rows=%s error=%s", len(rows), error)
+        self._wake.set()
+        self._finishes.answer(batch, lambda _: None)
+
+    def _finish(self, rows: list[FinishedRecord]) -> dict[UUID, int]:
+        """Raises when PostgreSQL is down; a row that it refuses is logged and left to reconciliation."""
+        try:
+            return finish_records(rows)
+        except _DOWN:
+            raise
+        except (BillingError, Error, ValueError) as error:
+            if len(rows) == 1:
+                logger.error("usage_finish_refused request_id=%s error=%s", rows[0].request_id, error)
+                return {}
+        costs: dict[UUID, int] = {}
+        for row in rows:
+            costs |= self._finish([row])
+        return costs
+
+    # The delivering thread ------------------------------------------------------------------------
+
+    def _note_down(self) -> None:
+        self._is_down.set()
+        self._wake.set()
+
+    def _deliver(self) -> None:
+        """While PostgreSQL is down, probe it; then deliver the outbox, oldest first."""
+        self._wake.set()  # what an earlier process left
+        while not self._closing.is_set():
+            self._wake.wait()
+            self._wake.clear()
+            while not self._closing.is_set() and (self._is_down.is_set() or not self._outbox.is_empty):
+                try:
+                    connection.ensure_connection()
+                    with connection.cursor() as cursor:
+                        cursor.execute("SELECT 1")
+                    self._is_down.clear()
+                    self._outbox.deliver(self._finish)
+                except _DOWN:
+                    connection.close()
+                    self._closing.wait(PROBE_INTERVAL_S)
+            close_old_connections()
+        connection.close()

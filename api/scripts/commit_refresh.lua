@@ -1,0 +1,41 @@
+-- Set the credit to what PostgreSQL says, minus what runs. Void when something moved it since `begin`.
+--
+-- KEYS[1] credit. ARGV: token, limit in nano-units (balance and credit limit, holds not deducted), age in ms past which
+-- a hold without a record is dropped, number of closed ids, the closed ids, then id and hold of each started record.
+-- returns {"void"} or {"ok", available before ("" if none), available now}
+local key = KEYS[1]
+if redis.call('HGET', key, 'token') ~= ARGV[1] then return {'void'} end
+redis.call('HDEL', key, 'token')
+local time = redis.call('TIME')
+local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local closed = {}
+local first_started = 5 + tonumber(ARGV[4])
+for index = 5, first_started - 1 do closed[ARGV[index]] = true end
+local started = {}
+for index = first_started, #ARGV, 2 do started[ARGV[index]] = ARGV[index + 1] end
+
+-- "-0" is no number to the server.
+local function take(hold) if hold ~= '0' then redis.call('HINCRBY', key, 'available', '-' .. hold) end end
+
+local before = redis.call('HGET', key, 'available') or ''
+redis.call('HSET', key, 'available', ARGV[2])
+local fields = redis.call('HGETALL', key)
+for index = 1, #fields, 2 do
+  local id, value = fields[index], fields[index + 1]
+  if id ~= 'available' then
+    local hold, since_ms = string.match(value, '^(%d+):(%d+)$')
+    local is_lost = not started[id] and now_ms - tonumber(since_ms) > tonumber(ARGV[3])
+    if closed[id] or is_lost then
+      redis.call('HDEL', key, id)
+    else
+      take(hold)
+    end
+    started[id] = nil
+  end
+end
+for id, hold in pairs(started) do
+  redis.call('HSET', key, id, hold .. ':' .. string.format('%.0f', now_ms))
+  take(hold)
+end
+redis.call('EXPIRE', key, 2592000)
+return {'ok', before, redis.call('HGET', key, 'available')}
