@@ -12,12 +12,13 @@ from urllib.parse import urlsplit
 
 from config.local.location import BASE_DIR
 from config.local.plan import Plan
-from config.local.program import Program, ProgramFailed, answers, is_port_taken
+from config.local.program import Program, ProgramFailed, answers, born_ticks, is_port_taken, kill_group
 from config.local.state import ProgramState, RunFolder, State
 from config.local.supervisor import Child, Supervisor
 
 # A server that is not ours gets this long to answer.
 GIVEN_TIMEOUT_S = 15.0
+LEFTOVER_TIMEOUT_S = 10.0
 DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "redis": 6379, "valkey": 6379}
 
 
@@ -58,13 +59,14 @@ class Product:
         """Return when everything is healthy. A failure stops what was started, then raises."""
         if not self.run_folder.take():
             raise CannotStart(f"Another supervisor already runs in {self.var_dir}.")
+        self._end_leftovers()
         port = self.plan.port
         if is_port_taken(port):
             raise CannotStart(f"Port {port} is taken by another program. Choose another one: PORT={port + 1} make up")
         try:
             self._start_in_order()
         except BaseException:
-            self.supervisor.stop_all()
+            self.stop()
             raise
         self._state.is_ready = True
         self.run_folder.write_state(self._state)
@@ -78,6 +80,18 @@ class Product:
     def stop(self) -> None:
         self._state.is_ready = False
         self.supervisor.stop_all()
+        self.run_folder.forget_state()
+
+    def _end_leftovers(self) -> None:
+        """Programs of a killed supervisor were told to stop by the kernel; those that do not are ended here."""
+        deadline = time.monotonic() + LEFTOVER_TIMEOUT_S
+        left = [program for program in self.run_folder.leftovers if program.pid]
+        while left := [program for program in left if born_ticks(program.pid) == program.born_ticks]:
+            if time.monotonic() > deadline:
+                for program in left:
+                    kill_group(program.pid)
+            time.sleep(0.05)
+        self.run_folder.forget_state()
 
     def _start_in_order(self) -> None:
         plan = self.plan

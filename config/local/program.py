@@ -117,6 +117,15 @@ def stop(program: Program, process: subprocess.Popen[bytes]) -> None:
     kill_group(process.pid)
 
 
+def born_ticks(process_id: int) -> int:
+    """When the process was started, in the kernel's clock; 0 when there is none or it has ended."""
+    try:
+        fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] == "Z" else int(fields[19])
+
+
 def kill_group(group_id: int) -> None:
     """End the helpers of a program that is gone: a killed server's workers would keep its port."""
     try:

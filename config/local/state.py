@@ -18,6 +18,8 @@ class ProgramState:
     pid: int = 0
     state: str = "stopped"
     restarts: int = 0
+    # With the id it names one process for good: the kernel gives ids out again.
+    born_ticks: int = 0
 
 
 @dataclass
@@ -39,6 +41,8 @@ class RunFolder:
     def __init__(self, var_dir: Path) -> None:
         self.path = var_dir / "run"
         self._lock: IO[str] | None = None
+        # Programs of a supervisor that was killed; known once the folder is taken.
+        self.leftovers: list[ProgramState] = []
 
     def take(self) -> bool:
         """Become the one supervisor of this folder until this process ends; False when there is one."""
@@ -55,8 +59,13 @@ class RunFolder:
         lock.write(str(os.getpid()))
         lock.flush()
         self._lock = lock
-        (self.path / "state.json").unlink(missing_ok=True)
+        earlier = self._load_state()
+        if earlier is not None:
+            self.leftovers = list(earlier.programs.values())
         return True
+
+    def forget_state(self) -> None:
+        (self.path / "state.json").unlink(missing_ok=True)
 
     def is_taken(self) -> bool:
         try:
@@ -73,8 +82,11 @@ class RunFolder:
 
     def read_state(self) -> State | None:
         """The running supervisor's state; None when none runs or it has only just begun."""
-        if not self.is_taken():
-            return None
+        supervisor_pid, state = self.supervisor_pid(), self._load_state()
+        # A file that a killed supervisor left says nothing about the one that is just starting.
+        return state if state is not None and state.supervisor_pid == supervisor_pid else None
+
+    def _load_state(self) -> State | None:
         try:
             data: dict[str, Any] = json.loads((self.path / "state.json").read_text())
         except FileNotFoundError:

@@ -18,6 +18,7 @@ from typing import IO
 from config.local.program import (
     Program,
     ProgramFailed,
+    born_ticks,
     describe_exit,
     kill_group,
     log_tail,
@@ -40,6 +41,7 @@ class Child:
     program: Program
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
+    born_ticks: int = 0
     is_ready: bool = False
     restarts: int = 0
     backoff_s: float = FIRST_BACKOFF_S
@@ -49,7 +51,8 @@ class Child:
     def state(self) -> ProgramState:
         if self.process is None:
             return ProgramState(0, "waiting to restart" if self.restart_at else "stopped", self.restarts)
-        return ProgramState(self.process.pid, "ready" if self.is_ready else "starting", self.restarts)
+        state = "ready" if self.is_ready else "starting"
+        return ProgramState(self.process.pid, state, self.restarts, self.born_ticks)
 
 
 class Supervisor:
@@ -146,6 +149,7 @@ class Supervisor:
         process = spawn(child.program, output=subprocess.PIPE)
         child.process = process
         child.started_at = time.monotonic()
+        child.born_ticks = born_ticks(process.pid)
         child.is_ready = False
         assert process.stdout is not None
         threading.Thread(target=self._copy_output, args=(child.program, process.stdout), daemon=True).start()

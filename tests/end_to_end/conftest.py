@@ -1,0 +1,33 @@
+"""Two running products: one with the scripted engine, one with the real model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.stack import Stack
+
+
+@pytest.fixture(scope="session")
+def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("stacks")
+
+
+def run(stack: Stack) -> Iterator[Stack]:
+    stack.start()
+    try:
+        yield stack
+    finally:
+        stack.stop()
+
+
+@pytest.fixture(scope="session")
+def scripted_stack(state_folder: Path) -> Iterator[Stack]:
+    yield from run(Stack(state_folder / "scripted", extra_environment={"ENGINE_KIND": "scripted"}))
+
+
+@pytest.fixture(scope="session")
+def real_stack(state_folder: Path) -> Iterator[Stack]:
+    yield from run(Stack(state_folder / "real"))
