@@ -45,8 +45,12 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.max_pings_without_data", 0),
 ]
 
+# Trailing metadata of a call that failed with an engine error; the fields are a JSON object.
+ERROR_CODE_KEY = "engine-error-code"
+ERROR_FIELDS_KEY = "engine-error-fields"
+
 _MODES = ("auto", "none", "required", "named", "allowed")  # by ToolChoice.Mode
-_REASON_NUMBERS: dict[FinishReason, int] = {
+_REASON_NUMBERS: dict[FinishReason, pb.FinishReason] = {
     "eos": pb.EOS,
     "stop_string": pb.STOP_STRING,
     "length": pb.LENGTH,
@@ -294,7 +298,7 @@ def _logprobs_from_proto(message: pb.Logprobs) -> list[TokenLogprob]:
     ]
 
 
-def reason_to_proto(reason: FinishReason) -> int:
+def reason_to_proto(reason: FinishReason) -> pb.FinishReason:
     return _REASON_NUMBERS[reason]
 
 

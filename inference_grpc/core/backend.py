@@ -39,8 +39,11 @@ class BackendInfo:
 class Prepared(Protocol):
     """A checked and tokenized request, ready to be queued."""
 
-    request: Request
-    prompt_tokens: int
+    @property
+    def request(self) -> Request: ...
+
+    @property
+    def prompt_tokens(self) -> int: ...
 
 
 class Backend(Protocol):
@@ -54,7 +57,7 @@ class Backend(Protocol):
         """
 
     def submit(self, key: int, prepared: Prepared) -> None:
-        """Queue it under `key` (chosen by the server, unique among open ones). Raises `errors.QueueFull`; thread-safe."""
+        """Queue it under `key` (the server's, unique among open ones). Raises `errors.QueueFull`; thread-safe."""
 
     def cancel(self, key: int) -> None:
         """Stop within one step: the key ends with `Finished(cancelled=True)`. Unknown keys are ignored; thread-safe."""
