@@ -10,8 +10,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from config.local.postgres import EmbeddedPostgres
-from config.local.program import Program, answers, free_port
-from config.local.state import kept_secret
+from config.local.program import Program, answers
+from config.local.state import RunFolder, kept_secret
 from config.local.valkey import EmbeddedValkey
 
 HEALTH_PATH = "/healthz"
@@ -38,17 +38,17 @@ class Plan:
     def postgres(self) -> EmbeddedPostgres | None:
         if "DATABASE_URL" in self.given or "DATABASE_URL_FILE" in self.given:
             return None
-        return EmbeddedPostgres(self.var_dir / "postgres", free_port(), self._secret("DATABASE_PASSWORD"))
+        return EmbeddedPostgres(self.var_dir / "postgres", self._port("postgres"), self._secret("DATABASE_PASSWORD"))
 
     @cached_property
     def valkey(self) -> EmbeddedValkey | None:
         if "VALKEY_URL" in self.given or "VALKEY_URL_FILE" in self.given:
             return None
-        return EmbeddedValkey(self.var_dir / "valkey", free_port(), self._secret("VALKEY_PASSWORD"))
+        return EmbeddedValkey(self.var_dir / "valkey", self._port("valkey"), self._secret("VALKEY_PASSWORD"))
 
     @cached_property
     def engine_address(self) -> str:
-        return self.given.get("ENGINE_ADDRESS") or f"127.0.0.1:{free_port()}"
+        return self.given.get("ENGINE_ADDRESS") or f"127.0.0.1:{self._port('engine')}"
 
     @cached_property
     def environment(self) -> dict[str, str]:
@@ -70,6 +70,9 @@ class Plan:
                 environment[name] = self._secret(name)
         return environment
 
+    def _port(self, name: str) -> int:
+        return RunFolder(self.var_dir).kept_port(name)
+
     def _secret(self, name: str) -> str:
         return kept_secret(self.var_dir / "secrets" / name.lower())
 
@@ -77,7 +80,7 @@ class Plan:
     def engine(self) -> Program | None:
         if "ENGINE_ADDRESS" in self.given:
             return None
-        metrics_port = free_port()
+        metrics_port = self._port("engine metrics")
         return Program(
             name="engine",
             argv=[sys.executable, "-m", "inference_grpc.server"],

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from config.local.program import free_port, is_port_taken
+
 
 @dataclass
 class ProgramState:
@@ -93,6 +95,15 @@ class RunFolder:
             return None
         programs = {name: ProgramState(**value) for name, value in data.pop("programs").items()}
         return State(programs=programs, **data)
+
+    def kept_port(self, name: str) -> int:
+        """The port that `name` had before, while it is free: addresses stay the same from one start to the next."""
+        file = self.path / "ports.json"
+        ports: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
+        if name not in ports or is_port_taken(ports[name]):
+            ports[name] = free_port()
+            write_private(file, json.dumps(ports, indent=1))
+        return ports[name]
 
     def write_environment(self, environment: Mapping[str, str]) -> None:
         """Keep what `manage.py` needs to reach the running product; it holds secrets, so it is ours to read only."""

@@ -1,0 +1,142 @@
+"""kill -9 of each program, once, under eight concurrent streams: no record and no cent is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import openai
+import psycopg
+import pytest
+
+from tests.end_to_end.books import check_books, effective_records, held, unsettled_receipts
+from tests.end_to_end.stack import MODEL, Stack
+
+STREAMS = 8
+TOKENS = 60
+# Slow enough that the kill falls into the middle of every stream.
+PROMPT = f"TOKENS:{TOKENS} PACE:20"
+KILL_AFTER_S = 1.2
+# Reconciliation gives a gateway 60 s to finish a record before it does so itself.
+SETTLE_TIMEOUT_S = 150.0
+
+
+@dataclass
+class Call:
+    """One stream as its client saw it."""
+
+    request_id: str = ""
+    text: str = ""
+    usage: Any = None
+    error: Exception | None = None
+
+
+@dataclass
+class Drill:
+    calls: list[Call] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def drill() -> Drill:
+    return Drill()
+
+
+async def stream(client: openai.AsyncOpenAI, call: Call) -> None:
+    try:
+        response = await client.chat.completions.with_raw_response.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": PROMPT}],
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        call.request_id = response.headers["x-request-id"]
+        async for chunk in response.parse():
+            if chunk.choices and chunk.choices[0].delta.content:
+                call.text += chunk.choices[0].delta.content
+            call.usage = chunk.usage or call.usage
+    except (openai.OpenAIError, OSError, ValueError) as error:
+        call.error = error
+    except Exception as error:  # a cut connection surfaces as the HTTP client's own error
+        if "httpx" not in type(error).__module__ and "httpcore" not in type(error).__module__:
+            raise
+        call.error = error
+
+
+async def kill_under_load(stack: Stack, victim: str) -> list[Call]:
+    calls = [Call() for _ in range(STREAMS)]
+    client = openai.AsyncOpenAI(base_url=stack.api_url, api_key=stack.demo_key, max_retries=0, timeout=60)
+    async with client, asyncio.TaskGroup() as group:
+        for call in calls:
+            group.create_task(stream(client, call))
+        await asyncio.sleep(KILL_AFTER_S)
+        old_pid = await asyncio.to_thread(stack.kill, victim)
+        await asyncio.to_thread(stack.await_successor, victim, old_pid)
+    return calls
+
+
+@pytest.mark.parametrize("victim", ["worker", "valkey", "postgres", "engine", "web"])
+def test_service_returns_after_a_kill(scripted_stack: Stack, drill: Drill, victim: str) -> None:
+    assert scripted_stack.demo_key
+    calls = asyncio.run(kill_under_load(scripted_stack, victim))
+    drill.calls += calls
+    assert all(call.request_id for call in calls), "the kill came before the first byte"
+    if victim in ("worker", "valkey", "postgres"):
+        # None of these is on the way of tokens: every stream ends as if nothing had happened.
+        assert [call.error for call in calls] == [None] * STREAMS
+        assert [call.usage.completion_tokens for call in calls] == [TOKENS] * STREAMS
+    else:
+        assert all(call.error or call.usage is None for call in calls), "the kill came after the last byte"
+    serve_one_more(scripted_stack, drill)
+
+
+def serve_one_more(stack: Stack, drill: Drill) -> None:
+    """The service takes calls again, at the latest some seconds after its parts are back."""
+    deadline = time.monotonic() + 30
+    while True:
+        call = Call()
+        try:
+            response = stack.client().chat.completions.with_raw_response.create(
+                model=MODEL, messages=[{"role": "user", "content": "SAY: Back again."}]
+            )
+            completion = response.parse()
+        except openai.APIError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.3)
+            continue
+        call.request_id = response.headers["x-request-id"]
+        call.text = completion.choices[0].message.content or ""
+        call.usage = completion.usage
+        assert call.text == "Back again."
+        drill.calls.append(call)
+        return
+
+
+def test_no_record_and_no_cent_is_lost(scripted_stack: Stack, drill: Drill) -> None:
+    assert len(drill.calls) == 5 * (STREAMS + 1), "runs after the kills"
+    await_settled(scripted_stack)
+    records = effective_records(scripted_stack)
+    for call in drill.calls:
+        status, _, completion_tokens, cost_nano = records[call.request_id]
+        if call.usage is not None:
+            assert status == "completed"
+            assert completion_tokens == call.usage.completion_tokens
+            assert cost_nano > 0
+        else:
+            assert status in ("completed", "cancelled", "failed")
+            assert completion_tokens >= len(call.text.split())
+    check_books(scripted_stack)
+
+
+def await_settled(stack: Stack) -> None:
+    deadline = time.monotonic() + SETTLE_TIMEOUT_S
+    while True:
+        try:
+            if held(stack) == 0 and not unsettled_receipts(stack):
+                return
+        except psycopg.OperationalError:
+            pass  # the server of the last kill may still be recovering
+        assert time.monotonic() < deadline, (held(stack), unsettled_receipts(stack))
+        time.sleep(0.5)
