@@ -11,6 +11,7 @@ import pytest
 from api.protocols import chat, messages, responses
 from api.protocols.errors import BadRequest
 from api.protocols.responses import compact
+from api.protocols.responses.replay import replay
 from inference_grpc.events import (
     ChoiceFinished,
     Event,
@@ -328,10 +329,11 @@ def test_limit_and_filter_make_the_response_incomplete() -> None:
 
 def test_nullable_fields_are_there_in_full() -> None:
     required = {
-        "id", "object", "created_at", "completed_at", "status", "incomplete_details", "model", "previous_response_id",
-        "instructions", "output", "error", "tools", "tool_choice", "truncation", "parallel_tool_calls", "text", "top_p",
-        "presence_penalty", "frequency_penalty", "top_logprobs", "temperature", "reasoning", "usage", "max_output_tokens",
-        "max_tool_calls", "store", "background", "service_tier", "metadata", "safety_identifier", "prompt_cache_key",
+        "id", "object", "created_at", "completed_at", "status", "incomplete_details", "model",
+        "previous_response_id", "instructions", "output", "error", "tools", "tool_choice", "truncation",
+        "parallel_tool_calls", "text", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs",
+        "temperature", "reasoning", "usage", "max_output_tokens", "max_tool_calls", "store", "background",
+        "service_tier", "metadata", "safety_identifier", "prompt_cache_key",
     }  # fmt: skip
     for frame in frames_of(stream_of("responses", SCENARIOS["text"])):
         if "response" in frame.data:
@@ -439,3 +441,16 @@ def test_big_tool_lists_stay_in_one_frame() -> None:
     last = write_all(writer_of("responses", stream=True, extra={"tools": tools}), SCENARIOS["text"].events)[-1]
     assert len(last) > 19_000
     assert frames_of(last)[-1].event == "response.completed"
+
+
+@pytest.mark.parametrize("name", ["text", "thinking", "tools", "length"])
+def test_kept_response_is_told_again_with_the_same_items(name: str) -> None:
+    kept = result_of("responses", SCENARIOS[name])
+    for item in kept["output"]:
+        item.pop("encrypted_content", None)
+    stream = b"".join(replay(kept))
+    events = list(openai_reading(stream).responses.create(model=MODEL, input="x", stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    done = [frame.data["item"] for frame in frames_of(stream) if frame.event == "response.output_item.done"]
+    assert done == kept["output"]
+    assert frames_of(stream)[-1].data["response"] == kept
