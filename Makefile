@@ -12,6 +12,8 @@ INSTALLED := .venv/.installed
 
 export VAR_DIR ?= $(CURDIR)/var
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# As pip does: trust what this machine trusts, a company's proxy included.
+export UV_SYSTEM_CERTS := 1
 
 .PHONY: help
 help:  ## List the targets
