@@ -94,7 +94,7 @@ class GgufFile:
                 values: NDArray[np.float32] = dequantize(rows, info.type)
         except NotImplementedError as error:
             raise GgufError(
-                f"{self.path}: tensor {info.name!r} is stored as {info.type.name}, which cannot be read; quantize it anew."
+                f"{self.path}: tensor {info.name!r} is stored as {info.type.name}, which cannot be read; requantize it."
             ) from error
         if not np.isfinite(values).all():
             raise GgufError(f"{self.path}: tensor {info.name!r} holds values that are not finite; the file is damaged.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch.nn.functional import rms_norm, silu
 
@@ -37,8 +38,10 @@ class LlamaModel:
             raise ValueError(f"page_tokens is {page_tokens}; it must divide {SPAN_TOKENS} or be a multiple of it.")
         self._page_tokens = page_tokens
         values = 2 * self.config.kv_heads * self.config.head_size
-        # One page more than can be held: never written, it pads block tables up to the span.
-        self._pools = [torch.zeros(pages + 1, page_tokens, values) for _ in range(self.config.layers)]
+        # One page more than can be held: never written, it pads block tables up to the span. numpy's zeros cost no
+        # memory before they are written, torch's do.
+        shape = (pages + 1, page_tokens, values)
+        self._pools = [torch.from_numpy(np.zeros(shape, np.float32)) for _ in range(self.config.layers)]
 
     @torch.inference_mode()
     def clear_pages(self, page_ids: Sequence[int]) -> None:

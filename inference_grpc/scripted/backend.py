@@ -45,6 +45,7 @@ class _Running:
     usage: Usage = field(default_factory=Usage)
     position: int = 0  # tokens that each choice has said, unless it ended before
     has_started: bool = False
+    tick: int = 0  # of a paced request: its next token's place on the grid of its pace
 
 
 class ScriptedBackend:
@@ -203,8 +204,10 @@ class ScriptedBackend:
             if not pace_s:
                 item.next_at = now + self._scenario.step_s
                 break
-            # On a grid shared by all of one pace, as the sequences of a real engine share its steps.
-            item.next_at = (item.next_at // pace_s + 1) * pace_s
+            # On a grid shared by all of one pace, as the sequences of a real engine share its steps. Whole ticks: a
+            # sum or a quotient of floats may round to the tick just passed.
+            item.tick = (item.tick or int(item.next_at / pace_s)) + 1
+            item.next_at = item.tick * pace_s
 
     def _start(self, item: _Running, rows: StepRows) -> None:
         script = item.script

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 import grpc
 
@@ -18,11 +19,45 @@ from inference_grpc.events import (
     ToolCallStart,
 )
 from inference_grpc.protos.v1 import inference_pb2 as pb
-from inference_grpc.wire import MESSAGE_BYTES, logprobs_to_proto, reason_to_proto, usage_to_proto
+from inference_grpc.wire import logprobs_to_proto, reason_to_proto, usage_to_proto
 
-PENDING_BYTES = MESSAGE_BYTES // 2  # so that all that waits still fits into one message
+PENDING_BYTES = 32 << 20  # of all that waits on one session
+STEP_BYTES = 1 << 20  # of one message, about; gRPC clients take 4 MiB unless told otherwise
 ROW_BYTES = 32  # what a row counts on top of its text
 LOGPROB_BYTES = 40  # what one alternative of a logprob counts
+
+
+class _Columns:
+    """The rows of one message."""
+
+    def __init__(self) -> None:
+        self.handles: list[int] = []
+        self.kinds: list[pb.DeltaKind] = []
+        self.counts: list[int] = []
+        self.texts: list[str] = []
+        self.choices: list[int] = []
+        self.details: list[pb.Detail] = []
+        self.has_choices = False
+        self.joinable: dict[int, int] = {}  # handle -> its last row, if that is a plain fragment
+        self.bytes = 0
+
+    def append(self, handle: int, kind: pb.DeltaKind, completion_tokens: int, text: str, choice: int) -> None:
+        self.handles.append(handle)
+        self.kinds.append(kind)
+        self.counts.append(completion_tokens)
+        self.texts.append(text)
+        self.choices.append(choice)
+        self.has_choices = self.has_choices or choice != 0
+
+    def to_proto(self) -> pb.SessionStep:
+        return pb.SessionStep(
+            handles=self.handles,
+            kinds=self.kinds,
+            completion_tokens=self.counts,
+            texts=self.texts,
+            choices=self.choices if self.has_choices else (),
+            details=self.details,
+        )
 
 
 class Outbox:
@@ -37,22 +72,12 @@ class Outbox:
         self.failure: Failed | None = None  # the last failure that was added
         self.broken: asyncio.Future[tuple[grpc.StatusCode, str]] = asyncio.get_running_loop().create_future()
         self._ready = asyncio.Event()
-        self._clear()
-
-    def _clear(self) -> None:
-        self._handles: list[int] = []
-        self._kinds: list[pb.DeltaKind] = []
-        self._counts: list[int] = []
-        self._texts: list[str] = []
-        self._choices: list[int] = []
-        self._details: list[pb.Detail] = []
-        self._has_choices = False
-        self._joinable: dict[int, int] = {}  # handle -> its last row, if that is a plain fragment
+        self._messages: deque[_Columns] = deque()
         self._bytes = 0
 
     @property
     def is_finished(self) -> bool:
-        return self.is_input_closed and not self.open_keys and not self._handles
+        return self.is_input_closed and not self.open_keys and not self._messages
 
     def add(self, handle: int, event: Event, completion_tokens: int) -> None:
         """`completion_tokens` is the cumulative count of the request, this event in it. `wake` after the last row."""
@@ -60,9 +85,9 @@ class Outbox:
             if event.logprobs is None:
                 self._add_fragment(handle, pb.TEXT, event.text, completion_tokens, event.choice)
             else:
-                self._bytes += sum(LOGPROB_BYTES * (1 + len(token.top)) for token in event.logprobs)
+                size = sum(LOGPROB_BYTES * (1 + len(token.top)) for token in event.logprobs)
                 detail = pb.Detail(logprobs=logprobs_to_proto(event.logprobs))
-                self._add_row(handle, pb.TEXT, completion_tokens, event.text, event.choice, detail)
+                self._add_row(handle, pb.TEXT, completion_tokens, event.text, event.choice, detail, size)
         elif isinstance(event, ReasoningDelta):
             self._add_fragment(handle, pb.REASONING, event.text, completion_tokens, event.choice)
         elif isinstance(event, ToolCallArguments):
@@ -95,46 +120,48 @@ class Outbox:
         self._ready.clear()
 
     def take(self) -> pb.SessionStep | None:
-        """All rows that wait, as one message; None when there are none."""
-        if not self._handles:
+        """The next message: all rows that wait, unless they are too many for one. None when there are none."""
+        if not self._messages:
             return None
-        step = pb.SessionStep(
-            handles=self._handles,
-            kinds=self._kinds,
-            completion_tokens=self._counts,
-            texts=self._texts,
-            choices=self._choices if self._has_choices else (),
-            details=self._details,
-        )
-        self._clear()
-        return step
+        columns = self._messages.popleft()
+        self._bytes -= columns.bytes
+        return columns.to_proto()
+
+    def _columns(self, size: int) -> _Columns:
+        """Where the next row goes, which has `size` bytes."""
+        if not self._messages or self._messages[-1].bytes > STEP_BYTES:
+            self._messages.append(_Columns())
+        columns = self._messages[-1]
+        columns.bytes += size
+        self._bytes += size
+        return columns
 
     def _add_fragment(self, handle: int, kind: pb.DeltaKind, text: str, completion_tokens: int, choice: int) -> None:
-        self._bytes += len(text) if text.isascii() else len(text.encode())
-        row = self._joinable.get(handle)
-        if row is not None and self._kinds[row] == kind and self._choices[row] == choice:
-            self._texts[row] += text
-            self._counts[row] = completion_tokens
+        size = len(text) if text.isascii() else len(text.encode())
+        columns = self._columns(ROW_BYTES + size)
+        row = columns.joinable.get(handle)
+        if row is not None and columns.kinds[row] == kind and columns.choices[row] == choice:
+            columns.texts[row] += text
+            columns.counts[row] = completion_tokens
             return
-        self._joinable[handle] = len(self._handles)
-        self._append(handle, kind, completion_tokens, text, choice)
+        columns.joinable[handle] = len(columns.handles)
+        columns.append(handle, kind, completion_tokens, text, choice)
 
     def _add_row(
-        self, handle: int, kind: pb.DeltaKind, completion_tokens: int, text: str, choice: int, detail: pb.Detail
+        self,
+        handle: int,
+        kind: pb.DeltaKind,
+        completion_tokens: int,
+        text: str,
+        choice: int,
+        detail: pb.Detail,
+        size: int = 0,
     ) -> None:
-        self._joinable.pop(handle, None)
-        detail.row = len(self._handles)
-        self._details.append(detail)
-        self._append(handle, kind, completion_tokens, text, choice)
-
-    def _append(self, handle: int, kind: pb.DeltaKind, completion_tokens: int, text: str, choice: int) -> None:
-        self._handles.append(handle)
-        self._kinds.append(kind)
-        self._counts.append(completion_tokens)
-        self._texts.append(text)
-        self._choices.append(choice)
-        self._has_choices = self._has_choices or choice != 0
-        self._bytes += ROW_BYTES
+        columns = self._columns(ROW_BYTES + size)
+        columns.joinable.pop(handle, None)
+        detail.row = len(columns.handles)
+        columns.details.append(detail)
+        columns.append(handle, kind, completion_tokens, text, choice)
 
 
 def _detail(event: Started | ToolCallStart | ChoiceFinished | Finished | Failed) -> tuple[pb.DeltaKind, int, pb.Detail]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from dataclasses import asdict
@@ -22,6 +23,8 @@ from inference_grpc.server.metrics import EngineMetrics
 from inference_grpc.server.outbox import Outbox
 from inference_grpc.server.receipts import Receipt, ReceiptJournal
 from inference_grpc.wire import ERROR_CODE_KEY, ERROR_FIELDS_KEY, chat_from_proto, usage_to_proto
+
+logger = logging.getLogger(__name__)
 
 # What the failure of a call of its own is in gRPC. Inside a Session a failure is a FAILED row instead.
 STATUS: dict[type[EngineError], grpc.StatusCode] = {
@@ -84,18 +87,30 @@ class InferenceServicer(pb_grpc.InferenceServicer):  # type: ignore[misc]  # the
             reader.cancel()
             writer.cancel()
             await asyncio.wait([reader, writer])
+            for task in (reader, writer):
+                error = None if task.cancelled() else task.exception()
+                if isinstance(error, grpc.aio.InternalError):
+                    logger.info("session_lost")  # the peer went while something was sent to it
+                elif error is not None:
+                    logger.error("session_task_failed", exc_info=error)
         if outbox.broken.done():
             await context.abort(*outbox.broken.result())
 
     async def _read(self, requests: AsyncIterator[pb.SessionRequest], outbox: Outbox) -> None:
-        async for message in requests:
-            kind = message.WhichOneof("kind")
-            if kind == "submit":
-                self._dispatcher.submit(outbox, message.submit)
-            elif kind == "cancel":
-                self._dispatcher.cancel(outbox, message.cancel.handle)
-            else:
-                outbox.break_off(grpc.StatusCode.INVALID_ARGUMENT, "A SessionRequest has neither submit nor cancel.")
+        try:
+            async for message in requests:
+                kind = message.WhichOneof("kind")
+                if kind == "submit":
+                    self._dispatcher.submit(outbox, message.submit)
+                elif kind == "cancel":
+                    self._dispatcher.cancel(outbox, message.cancel.handle)
+                else:
+                    reason = "A SessionRequest has neither submit nor cancel."
+                    outbox.break_off(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        except Exception:
+            # Without its reader the session would stand and answer nothing.
+            outbox.break_off(grpc.StatusCode.INTERNAL, "The engine failed while it read the session.")
+            raise
         outbox.close_input()
 
     async def _write(self, outbox: Outbox, context: Any) -> None:

@@ -1,0 +1,152 @@
+"""Constrained decoding: what the tokens of an output may be, step by step, so that the whole is valid.
+
+    compiler = ConstraintCompiler(tokenizer_json, vocab_size, eos_ids)          # once a model
+    compiled = compiler.compile(constraint, tools, tool_choice, family)         # once a request, in its own thread
+    matcher = compiled.new_matcher()                                            # once a choice
+    matcher.fill(bitmask[row])  ->  sample  ->  matcher.accept(token_id)        # once a step
+
+A matcher is made for one thread at a time; different matchers may run in different threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+
+import torch
+from llguidance import LLMatcher, LLTokenizer
+
+from inference_grpc.core.request import Constraint, Tool, ToolChoice
+from inference_grpc.errors import UnsupportedSchema
+from inference_grpc.text.constraint_grammar import build_grammar, needs_grammar
+from inference_grpc.text.constraint_schema import LIMITS
+from inference_grpc.text.families import Family, ReasoningStart
+
+CACHE_ENTRIES = 128
+
+
+def bitmask_words(vocab_size: int) -> int:
+    """Length of one row: 32 tokens a word, lowest bit first; a set bit allows the token."""
+    return (vocab_size + 31) // 32
+
+
+class Matcher:
+    """Follows one output. Tokens accepted and rolled back are those of the model, the end of text included."""
+
+    def __init__(self, matcher: LLMatcher) -> None:
+        self._matcher = matcher
+
+    def fill(self, bitmask: torch.Tensor) -> None:
+        """Write which tokens may come next: int32 [words], contiguous, on the CPU. The end only if the whole is valid.
+
+        Raises `UnsupportedSchema` if the grammar turns out too complex to follow; the request has to fail then.
+        """
+        if bitmask.dtype != torch.int32 or not bitmask.is_contiguous() or bitmask.device.type != "cpu":
+            raise ValueError("The bitmask must be a contiguous int32 row on the CPU.")
+        self._matcher.unsafe_compute_mask_ptr(bitmask.data_ptr(), bitmask.numel() * 4)
+        if self._matcher.is_error():
+            raise UnsupportedSchema(
+                f"The grammar is too complex to follow: {self._matcher.get_error()}", keyword="complexity"
+            )
+
+    def accept(self, token_id: int) -> None:
+        """Go on by one token, which the last mask allowed. Raises `ValueError` for one that it did not."""
+        if not self._matcher.consume_token(token_id):
+            raise ValueError(f"Token {token_id} does not fit the grammar.")
+
+    def is_done(self) -> bool:
+        """Whether the output is valid and nothing but the end can follow: no further step is needed."""
+        return self._matcher.is_stopped() and not self._matcher.is_error()
+
+    def is_valid(self) -> bool:
+        """Whether the output may end here."""
+        return self._matcher.is_accepting()
+
+    def rollback(self, count: int) -> None:
+        """Take back the last `count` accepted tokens (rejected drafts)."""
+        if count and not self._matcher.rollback(count):
+            raise ValueError(f"Cannot take back {count} tokens.")
+
+
+class CompiledConstraint:
+    """A grammar ready for use. Shared by all who ask for the same one."""
+
+    def __init__(self, prototype: LLMatcher) -> None:
+        self._prototype = prototype
+        self._lock = threading.Lock()
+
+    def new_matcher(self) -> Matcher:
+        """A matcher at the start of the output; cheap."""
+        with self._lock:
+            return Matcher(self._prototype.deep_copy())
+
+
+class ConstraintCompiler:
+    """Compiles what requests ask for against one model's vocabulary. Thread-safe; keeps the latest grammars.
+
+    Work is bounded by the size and depth of schemas and by the library's count of steps (constraint_schema.LIMITS).
+    """
+
+    def __init__(self, tokenizer_json: str, vocab_size: int, eos_ids: list[int]) -> None:
+        """`tokenizer_json`: the format of the `tokenizers` package. `vocab_size`: width of the logits; ids past the
+        tokenizer's own are padding and never allowed."""
+        self.vocab_size = vocab_size
+        self._tokenizer = LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=eos_ids)
+        self._cache: OrderedDict[bytes, CompiledConstraint] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def compile(
+        self,
+        constraint: Constraint | None,
+        tools: list[Tool],
+        tool_choice: ToolChoice,
+        family: Family,
+        *,
+        reasoning: ReasoningStart = "none",
+    ) -> CompiledConstraint | None:
+        """What holds the output to the constraint and the choice of tools; None where anything may be said.
+
+        `reasoning` says where reasoning may stand before the answer (families.reasoning_start): it is free text.
+        Raises `UnsupportedSchema` (fields keyword, path, tool) and `InvalidRequest`.
+        """
+        if not needs_grammar(constraint, tools, tool_choice):
+            return None
+        key = _key(constraint, tools, tool_choice, family, reasoning)
+        with self._lock:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                return self._cache[key]
+        grammar = build_grammar(constraint, tools, tool_choice, family, reasoning)
+        compiled = CompiledConstraint(self._matcher(grammar, constraint))
+        with self._lock:
+            self._cache[key] = compiled
+            self._cache.move_to_end(key)
+            while len(self._cache) > CACHE_ENTRIES:
+                self._cache.popitem(last=False)
+        return compiled
+
+    def _matcher(self, grammar: str, constraint: Constraint | None) -> LLMatcher:
+        # Drops the interpreter lock meanwhile.
+        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=LIMITS)
+        if matcher.is_error():
+            keyword = constraint.kind if constraint is not None else "parameters"
+            raise UnsupportedSchema(f"The {keyword} cannot be enforced: {matcher.get_error()}", keyword=keyword)
+        return matcher
+
+
+def _key(
+    constraint: Constraint | None, tools: list[Tool], tool_choice: ToolChoice, family: Family, reasoning: ReasoningStart
+) -> bytes:
+    asked = (
+        constraint and (constraint.kind, constraint.text),
+        [(tool.name, tool.parameters, tool.strict) for tool in tools],
+        (tool_choice.mode, tool_choice.names, tool_choice.parallel),
+        family,
+        reasoning,
+    )
+    try:
+        return hashlib.sha256(json.dumps(asked).encode()).digest()
+    except RecursionError as error:
+        raise UnsupportedSchema("The parameters of a tool are nested too deeply.", keyword="parameters") from error
