@@ -1,0 +1,83 @@
+"""Behind the nginx configuration that ships: events leave one by one, and a client that leaves is noticed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from config.local.program import Program, answers, free_port, spawn, stop, wait_until_ready
+from tests.end_to_end.stack import MODEL, ROOT, Stack
+
+NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
+
+pytestmark = pytest.mark.skipif(not os.access(NGINX, os.X_OK), reason="nginx is not installed")
+
+
+@pytest.fixture(scope="module")
+def proxy_url(scripted_stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("nginx")
+    port = free_port()
+    text = (ROOT / "docker" / "nginx.conf").read_text()
+    for shipped, here in {
+        "server web:8000": f"server 127.0.0.1:{scripted_stack.port}",
+        "listen 80;": f"listen 127.0.0.1:{port};",
+        "http {\n": "http {\n" + "".join(f"  {kind}_temp_path {folder};\n" for kind in ("client_body", "proxy")),
+    }.items():
+        assert text.count(shipped) == 1
+        text = text.replace(shipped, here)
+    configuration = folder / "nginx.conf"
+    configuration.write_text(f"pid {folder}/pid;\nuser {'root' if os.geteuid() == 0 else 'nobody'};\n{text}")
+    program = Program(
+        name="nginx",
+        argv=[NGINX, "-c", str(configuration), "-e", str(folder / "error.log"), "-g", "daemon off;"],
+        is_ready=lambda: answers("127.0.0.1", port),
+    )
+    process = spawn(program, output=subprocess.DEVNULL)
+    try:
+        wait_until_ready(program, process)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        stop(program, process)
+
+
+def test_events_are_not_held_back(scripted_stack: Stack, proxy_url: str) -> None:
+    client = scripted_stack.client(base_url=f"{proxy_url}/v1")
+    stream = client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": "TOKENS:40 PACE:20"}], stream=True
+    )
+    arrivals = [time.monotonic() for chunk in stream if chunk.choices and chunk.choices[0].delta.content]
+    gaps = [later - earlier for earlier, later in zip(arrivals, arrivals[1:], strict=False)]
+    assert len(gaps) > 30
+    # 50 ms apart in the engine; a proxy that collects would deliver them in bursts.
+    assert sum(gap > 0.02 for gap in gaps) > 0.8 * len(gaps)
+    assert max(gaps) < 0.5
+
+
+def test_a_client_that_leaves_is_noticed(scripted_stack: Stack, proxy_url: str) -> None:
+    client = scripted_stack.client(base_url=f"{proxy_url}/v1")
+    response = client.chat.completions.with_raw_response.create(
+        model=MODEL, messages=[{"role": "user", "content": "TOKENS:400 PACE:20"}], stream=True
+    )
+    request_id = response.headers["x-request-id"]
+    stream = response.parse()
+    for _ in range(10):
+        next(stream)
+    stream.close()
+    ((status, completion_tokens),) = scripted_stack.await_rows(
+        "SELECT status, completion_tokens FROM billing_usage_record WHERE request_id = %s AND status <> 'started'",
+        request_id,
+    )
+    assert status == "cancelled"
+    assert 8 <= completion_tokens < 60
+
+
+def test_pages_and_static_files_pass(proxy_url: str) -> None:
+    with urllib.request.urlopen(proxy_url, timeout=10) as answer:
+        assert answer.status == 200
