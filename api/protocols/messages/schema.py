@@ -64,7 +64,9 @@ class ToolChoiceParam(Struct):
 
 class Thinking(Struct):
     type: str
-    budget_tokens: int | None = None
+    budget_tokens: Annotated[int | None, ignored("checked, but the model thinks as long as 'max_tokens' lets it")] = (
+        None
+    )
     display: str | None = None
 
 

@@ -68,7 +68,7 @@ class TextFormat(Struct):
 
 class TextConfig(Struct):
     format: TextFormat | None = None
-    verbosity: str | None = None
+    verbosity: Annotated[str | None, ignored("the model has one verbosity")] = None
 
 
 class Reasoning(Struct):
