@@ -110,3 +110,19 @@ class JournalRestarted(BillingError):
             "Give the new journal a name of its own."
         )
         self.source, self.sequence = source, sequence
+
+
+class LedgerMismatch(BillingError):
+    """The usage on an invoice and what the ledger says was paid for it differ: nothing is issued until they agree."""
+
+    code = "ledger_mismatch"
+
+    def __init__(self, usage_nano: int, ledger_nano: int) -> None:
+        super().__init__(
+            f"The records sum to {usage_nano} nano and their ledger transactions to {ledger_nano}; "
+            "find the difference with `manage.py rebuild_balances --compare` before the invoice is issued."
+        )
+
+
+class UnknownInvoice(BillingError):
+    code = "unknown_invoice"

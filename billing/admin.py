@@ -1,0 +1,113 @@
+"""Billing in the admin: to look at, never to edit. Changes go through services, which the operator pages call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db import models
+from django.http import HttpRequest  # noqa: TID251 - the signatures of ModelAdmin
+from unfold.admin import ModelAdmin, TabularInline
+
+from billing import models as billing
+
+
+class _ReadOnly:
+    def has_add_permission(self, request: HttpRequest, obj: object | None = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: object | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: object | None = None) -> bool:
+        return False
+
+
+class EntryInline(_ReadOnly, TabularInline):  # type: ignore[misc]  # unfold has no types
+    model = billing.LedgerEntry
+    fields = ("account", "amount_nano", "grant")
+    extra = 0
+
+
+class LineInline(_ReadOnly, TabularInline):  # type: ignore[misc]  # unfold has no types
+    model = billing.InvoiceLine
+    fields = ("kind", "model", "token_kind", "tokens", "unit_price_nano", "amount_nano", "amount_minor")
+    extra = 0
+
+
+def _register(model: type[models.Model], **options: Any) -> None:
+    """A read-only page; the count of all rows is not worth a scan of a large table."""
+    defaults = {"show_full_result_count": False, "list_select_related": True, "list_per_page": 50}
+    admin.site.register(model, type(f"{model.__name__}Admin", (_ReadOnly, ModelAdmin), {**defaults, **options}))
+
+
+_register(
+    billing.BillingAccount,
+    list_display=("organization", "currency", "time_zone", "credit_limit_nano", "email"),
+    search_fields=("organization__name", "email"),
+)
+_register(
+    billing.Price,
+    list_display=(
+        "model",
+        "organization",
+        "currency",
+        "input_nano",
+        "cached_input_nano",
+        "output_nano",
+        "effective_from",
+    ),
+    search_fields=("model",),
+)
+_register(
+    billing.UsageRecord,
+    list_display=("request_id", "organization", "model", "status", "prompt_tokens", "completion_tokens", "cost_nano"),
+    list_filter=("status",),
+    search_fields=("request_id",),
+    ordering=("-started_at",),
+)
+_register(
+    billing.UsageAdjustment,
+    list_display=("record", "organization", "reason", "cost_nano", "created_at"),
+    ordering=("-id",),
+)
+_register(
+    billing.LedgerTransaction,
+    list_display=("id", "kind", "key", "reason", "created_at"),
+    list_filter=("kind",),
+    search_fields=("key",),
+    inlines=(EntryInline,),
+    ordering=("-id",),
+)
+_register(
+    billing.CreditGrant,
+    list_display=("organization", "kind", "amount_nano", "expires_at", "reason", "created_at"),
+    search_fields=("key", "organization__name"),
+    ordering=("-id",),
+)
+_register(
+    billing.Invoice,
+    list_display=("number", "organization", "period", "status", "currency", "total_minor", "finalized_at"),
+    list_filter=("status", "period"),
+    search_fields=("number", "organization__name"),
+    inlines=(LineInline,),
+)
+_register(
+    billing.InvoicePush,
+    list_display=("invoice", "provider", "state", "external_id", "attempts", "updated_at"),
+    list_filter=("state",),
+)
+_register(billing.Payment, list_display=("provider", "provider_payment_id", "invoice", "amount_minor", "received_at"))
+_register(
+    billing.PaymentEvent,
+    list_display=("event_id", "type", "outcome", "note", "received_at"),
+    list_filter=("outcome", "type"),
+    ordering=("-id",),
+)
+_register(
+    billing.Receipt,
+    list_display=("source", "sequence", "request_id", "status", "match_class", "is_settled", "received_at"),
+    list_filter=("match_class", "is_settled"),
+    search_fields=("request_id",),
+    ordering=("-id",),
+)

@@ -1,0 +1,156 @@
+"""What an invoice says: its lines and how they were paid, from the usage it takes. Exact in nano, then rounded once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+
+from billing.errors import LedgerMismatch
+from billing.invoices.models import InvoiceLine, LineKind, TokenKind
+from billing.money import from_minor, to_minor
+from billing.pricing.models import Price
+from billing.pricing.rating import cached_rate_nano
+
+_KIND_ORDER = {kind.value: position for position, kind in enumerate(LineKind)}
+_TOKEN_ORDER = {kind.value: position for position, kind in enumerate(TokenKind)}
+
+# One statement is one snapshot: the lines and the ledger's sums are of the same records. Tokens of failed requests
+# cost nothing and stand on no line.
+_COMPOSE = """
+WITH taken AS (
+    SELECT * FROM billing_usage_record record
+     WHERE record.organization_id = %(organization_id)s AND record.status <> 'started' AND {record_is_taken}
+), corrected AS (
+    SELECT adjustment.*, record.model, record.price_id,
+           record.status IN ('completed', 'cancelled') OR adjustment.cost_nano <> 0 AS is_billed
+      FROM billing_usage_adjustment adjustment
+      JOIN billing_usage_record record ON record.request_id = adjustment.record_id
+     WHERE adjustment.organization_id = %(organization_id)s AND {adjustment_is_taken}
+), parts AS (
+    SELECT CASE WHEN started_at >= %(start)s THEN 'usage' ELSE 'late_usage' END AS kind, model, price_id,
+           prompt_tokens, cached_tokens, completion_tokens, input_cost_nano, cached_cost_nano, output_cost_nano
+      FROM taken WHERE status IN ('completed', 'cancelled')
+    UNION ALL
+    SELECT 'adjustment', model, price_id, prompt_tokens, cached_tokens, completion_tokens, input_cost_nano,
+           cached_cost_nano, output_cost_nano
+      FROM corrected WHERE is_billed
+), sums AS (
+    SELECT kind, model, price_id, SUM(prompt_tokens - cached_tokens) AS input, SUM(cached_tokens) AS cached,
+           SUM(completion_tokens) AS output, SUM(input_cost_nano) AS input_nano, SUM(cached_cost_nano) AS cached_nano,
+           SUM(output_cost_nano) AS output_nano
+      FROM parts WHERE price_id IS NOT NULL GROUP BY kind, model, price_id
+), keys AS (
+    SELECT 'usage:' || request_id AS key FROM taken WHERE cost_nano <> 0
+    UNION ALL SELECT 'adjustment:' || key FROM corrected WHERE cost_nano > 0
+    UNION ALL SELECT 'grant:adjustment:' || key FROM corrected WHERE cost_nano < 0
+), settled AS (
+    SELECT account.kind, -SUM(entry.amount_nano) AS amount
+      FROM keys JOIN billing_ledger_transaction posted USING (key)
+      JOIN billing_ledger_entry entry ON entry.transaction_id = posted.id
+      JOIN billing_ledger_account account ON account.id = entry.account_id
+     WHERE account.kind IN ('credit', 'receivable', 'absorbed') GROUP BY account.kind
+)
+SELECT 'line', sums.kind, model, price_id, token_kind, tokens::bigint, amount::bigint
+  FROM sums, LATERAL (VALUES ('input', input, input_nano), ('cached_input', cached, cached_nano),
+                             ('output', output, output_nano)) AS line (token_kind, tokens, amount)
+ WHERE tokens <> 0 OR amount <> 0
+UNION ALL
+SELECT 'settled', kind, '', NULL, '', 0, amount::bigint FROM settled
+"""
+_BOUND = {
+    "record_is_taken": "record.invoice_id = %(invoice_id)s",
+    "adjustment_is_taken": "adjustment.invoice_id = %(invoice_id)s",
+}
+_UNBOUND = {
+    "record_is_taken": "record.invoice_id IS NULL AND record.started_at < %(end)s AND record.started_at >= %(since)s",
+    "adjustment_is_taken": (
+        "adjustment.invoice_id IS NULL AND record.started_at < %(end)s AND record.started_at >= %(since)s"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The lines, unsaved, and the sums of the invoice. The total is what is still owed, in whole cents."""
+
+    lines: list[InvoiceLine]
+    usage_nano: int
+    credit_nano: int
+    absorbed_nano: int
+    owed_nano: int
+    subtotal_minor: int
+    credit_minor: int
+    total_minor: int
+    # What the ledger must still move so that the receivable is the total.
+    rounding_nano: int
+
+
+def compose_bound(*, organization_id: int, invoice_id: int, start: datetime, currency: str) -> Composition:
+    """From the records that are bound to the invoice."""
+    return _compose(_BOUND, currency, organization_id=organization_id, invoice_id=invoice_id, start=start)
+
+
+def compose_unbound(
+    *, organization_id: int, start: datetime, end: datetime, since: datetime, currency: str
+) -> Composition:
+    """From the records that no invoice has and that started in [since, end)."""
+    return _compose(_UNBOUND, currency, organization_id=organization_id, start=start, end=end, since=since)
+
+
+def _compose(conditions: dict[str, str], currency: str, **values: int | datetime) -> Composition:
+    with connection.cursor() as cursor:
+        cursor.execute(_COMPOSE.format(**conditions), values)
+        rows = cursor.fetchall()
+    prices = Price.objects.in_bulk([row[3] for row in rows if row[0] == "line"])
+    lines = [_line(row[1:], prices[row[3]], currency) for row in rows if row[0] == "line"]
+    lines.sort(key=lambda line: (_KIND_ORDER[line.kind], line.model, line.price_id, _TOKEN_ORDER[line.token_kind]))
+    for position, line in enumerate(lines, start=1):
+        line.position = position
+    paid = {row[1]: row[6] for row in rows if row[0] == "settled"}
+    return _summed(lines, paid.get("credit", 0), paid.get("absorbed", 0), paid.get("receivable", 0), currency)
+
+
+def _line(row: tuple[str, str, int, str, int, int], price: Price, currency: str) -> InvoiceLine:
+    kind, model, price_id, token_kind, tokens, amount_nano = row
+    unit_price_nano = {
+        TokenKind.INPUT: price.input_nano,
+        TokenKind.CACHED_INPUT: cached_rate_nano(price),
+        TokenKind.OUTPUT: price.output_nano,
+    }[TokenKind(token_kind)]
+    return InvoiceLine(
+        kind=kind,
+        model=model,
+        price_id=price_id,
+        token_kind=token_kind,
+        tokens=tokens,
+        unit_price_nano=unit_price_nano,
+        amount_nano=amount_nano,
+        amount_minor=to_minor(amount_nano, currency),
+    )
+
+
+def _summed(
+    lines: list[InvoiceLine], credit_nano: int, absorbed_nano: int, owed_nano: int, currency: str
+) -> Composition:
+    usage_nano = sum(line.amount_nano for line in lines)
+    if usage_nano != credit_nano + absorbed_nano + owed_nano:
+        raise LedgerMismatch(usage_nano, credit_nano + absorbed_nano + owed_nano)
+    subtotal_minor = sum(line.amount_minor for line in lines)
+    # Usage that was prepaid in full leaves nothing to pay, however its lines were rounded.
+    credit_minor = (
+        subtotal_minor if owed_nano == 0 else min(subtotal_minor, to_minor(credit_nano + absorbed_nano, currency))
+    )
+    total_minor = subtotal_minor - credit_minor
+    return Composition(
+        lines=lines,
+        usage_nano=usage_nano,
+        credit_nano=credit_nano,
+        absorbed_nano=absorbed_nano,
+        owed_nano=owed_nano,
+        subtotal_minor=subtotal_minor,
+        credit_minor=credit_minor,
+        total_minor=total_minor,
+        rounding_nano=from_minor(total_minor, currency) - owed_nano,
+    )
