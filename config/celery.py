@@ -25,6 +25,8 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "publish snapshots": {"task": "portal.tasks.publish_snapshots", "schedule": 60.0},
     # Hourly, because the month ends at another hour in each organization's time zone; a repeat does nothing.
     "run the month": {"task": "billing.tasks.run_month", "schedule": crontab(minute=10)},
+    "push pending invoices": {"task": "billing.tasks.push_pending", "schedule": crontab(minute=40)},
+    "expire credits": {"task": "billing.tasks.expire_credits", "schedule": crontab(minute=20)},
 }
 app.conf.beat_schedule = BEAT_SCHEDULE
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from config.env import env_bool, env_int, env_list, env_secret, env_str, env_url
@@ -73,6 +74,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "portal.time_zone.ReaderTimeZoneMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
 
@@ -89,6 +91,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "portal.context.service",
             ],
         },
     },
@@ -158,6 +161,8 @@ ACCOUNT_EMAIL_VERIFICATION = "mandatory"
 ACCOUNT_CONFIRM_EMAIL_ON_GET = False
 ACCOUNT_LOGIN_ON_EMAIL_CONFIRMATION = True
 ACCOUNT_UNIQUE_EMAIL = True
+ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
+ACCOUNT_LOGOUT_REDIRECT_URL = "/"
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"
 AUTH_PASSWORD_VALIDATORS = [
@@ -177,6 +182,10 @@ EMAIL_HOST_PASSWORD = env_secret("SMTP_PASSWORD", "")
 EMAIL_USE_TLS = env_bool("SMTP_TLS", True)
 DEFAULT_FROM_EMAIL = env_str("MAIL_FROM", "Token Factory <no-reply@localhost>")
 HAS_MAIL_SERVER = bool(EMAIL_HOST)
+EMAIL_BACKEND = (
+    "django.core.mail.backends.smtp.EmailBackend" if HAS_MAIL_SERVER else "portal.mailbox.backend.MailboxBackend"
+)
+MAILBOX_DIR = VAR_DIR / "mailbox"
 
 # Money ------------------------------------------------------------------------------------------
 FREE_CREDIT_NANO = env_int("FREE_CREDIT_NANO", 5_000_000_000)
@@ -187,10 +196,33 @@ if STRIPE_SECRET_KEY and not STRIPE_WEBHOOK_SECRETS:
     raise ImproperlyConfigured(
         "STRIPE_WEBHOOK_SECRET must be set when STRIPE_SECRET_KEY is: unsigned events are never applied."
     )
+if "_live_" in STRIPE_SECRET_KEY and not env_bool("STRIPE_ALLOW_LIVE", False):
+    raise ImproperlyConfigured("STRIPE_SECRET_KEY is a live key; set STRIPE_ALLOW_LIVE=1 too if real money is meant.")
+# Who issues the invoices: name and address, lines separated by "|".
+INVOICE_ISSUER = "\n".join(part.strip() for part in env_str("INVOICE_ISSUER", "Token Factory").split("|"))
+INVOICE_NUMBER_PREFIX = env_str("INVOICE_NUMBER_PREFIX", "INV")
+INVOICE_DUE_DAYS = env_int("INVOICE_DUE_DAYS", 30)
 
 # Requests ---------------------------------------------------------------------------------------
 REQUEST_BODY_LIMIT_BYTES = env_int("REQUEST_BODY_LIMIT_BYTES", 16 * 1024 * 1024, minimum=1024)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
+# Kept responses (`store`) are forgotten this long after they were made or last continued; 0 keeps none.
+RESPONSE_RETENTION_DAYS = env_int("RESPONSE_RETENTION_DAYS", 30)
+
+# Content Security Policy: own files only, no inline script or style. The admin alone loosens it (portal/admin.py).
+CONTENT_SECURITY_POLICY: dict[str, Any] = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "connect-src": [SELF],
+        "object-src": [NONE],
+        "base-uri": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
 
 # Static files and locale ------------------------------------------------------------------------
 STATIC_URL = "/static/"
@@ -209,3 +241,6 @@ LOGGING: dict[str, Any] = {
 }
 
 REST_FRAMEWORK: dict[str, Any] = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
+
+# Loaded with the settings, so that every process that sends a task (web, worker, command) sends it to this broker.
+from config.celery import app as celery_app  # noqa: E402, F401
