@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -19,6 +20,7 @@ from zoneinfo import ZoneInfo
 from api import credit
 from api.auth import Caller
 from api.errors import ApiError
+from api.protocols.dialect import ErrorStyle
 from api.stores import STORE_ERRORS, in_thread
 from api.valkey import Argument, Script, Valkey, ValkeyError, ValkeyUnavailable
 from billing.errors import UnknownAccount
@@ -61,6 +63,18 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
+class Used:
+    """What a call really took."""
+
+    requests: int
+    tokens: int
+    cost_nano: int
+
+    def of(self, kind: str) -> int:
+        return {"requests": self.requests, "tokens": self.tokens, "spend": self.cost_nano}.get(kind, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class AppliedLimit:
     """One quota with the key of its counter, and what this call takes from it."""
 
@@ -81,7 +95,8 @@ class Reservation:
     lease_id: UUID
     limits: list[AppliedLimit]
     hold_nano: int
-    headers: list[tuple[str, str]]
+    # Remaining and reset in ms of each limit, from the counters that the reservation moved.
+    counters: list[int] = field(default_factory=list)
     is_settled: bool = False
 
     @property
@@ -95,15 +110,15 @@ _TRANSFER = Script(credit.script_source("transfer"))
 
 
 class Admission:
-    def __init__(self, valkey: Valkey) -> None:
+    def __init__(self, valkey: Valkey, is_hearing: Callable[[], bool]) -> None:
+        """`is_hearing` says whether announcements of changed limits arrive at this moment."""
         self._valkey = valkey
+        self._is_hearing = is_hearing
         self._limits: dict[int, tuple[float, Limits]] = {}
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._live: dict[UUID, Reservation] = {}
-        self._unsettled: list[tuple[Reservation, int, int]] = []
+        self._unsettled: list[tuple[Reservation, Used]] = []
         self._tasks: list[asyncio.Task[None]] = []
-        # Set by whoever listens to the announcements (api/gateway.py).
-        self.is_hearing = False
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -136,7 +151,7 @@ class Admission:
                 _apply(quota, limits.time_zone, demand)
                 for quota in limits.applying_to(project_id=caller.project_id, api_key_id=caller.api_key_id)
             ]
-            reservation = Reservation(caller.organization_id, request_id, request_id, applied, demand.hold_nano, [])
+            reservation = Reservation(caller.organization_id, request_id, request_id, applied, demand.hold_nano)
             answer = await self._reserve(reservation)
         except (ValkeyUnavailable, ValkeyError) as error:
             logger.warning("admission_unavailable error=%s", error)
@@ -145,7 +160,7 @@ class Admission:
             raise _limit_refusal(applied[answer[1] - 1], remaining=answer[2], reset_ms=answer[3], demand=demand)
         if answer[0] == b"credit":
             raise _credit_refusal(int(answer[1]), demand)
-        reservation.headers = _rate_headers(applied, answer[2:])
+        reservation.counters = answer[2:]
         self._live[request_id] = reservation
         return reservation
 
@@ -163,7 +178,7 @@ class Admission:
     async def _limits_of(self, organization_id: int) -> Limits:
         now = time.monotonic()
         found = self._limits.get(organization_id)
-        if found is not None and now - found[0] < (LIMITS_TTL_S if self.is_hearing else LIMITS_TTL_DEAF_S):
+        if found is not None and now - found[0] < (LIMITS_TTL_S if self._is_hearing() else LIMITS_TTL_DEAF_S):
             return found[1]
         try:
             limits = await in_thread(snapshot.read, organization_id)
@@ -204,21 +219,27 @@ class Admission:
 
     async def settle(self, reservation: Reservation, *, cost_nano: int, tokens: int) -> None:
         """Return what was not used. A repeat does nothing; without Valkey it is kept and sent later."""
+        await self._settle_once(reservation, Used(requests=1, tokens=tokens, cost_nano=cost_nano))
+
+    async def release(self, reservation: Reservation) -> None:
+        """Undo a reservation of a call that is refused after all."""
+        await self._settle_once(reservation, Used(requests=0, tokens=0, cost_nano=0))
+
+    async def _settle_once(self, reservation: Reservation, used: Used) -> None:
         if reservation.is_settled:
             return
         reservation.is_settled = True
         self._live.pop(reservation.lease_id, None)
         try:
-            await self._settle(reservation, cost_nano, tokens)
+            await self._settle(reservation, used)
         except (ValkeyUnavailable, ValkeyError):
             if len(self._unsettled) < UNSETTLED_LIMIT:
-                self._unsettled.append((reservation, cost_nano, tokens))
+                self._unsettled.append((reservation, used))
 
-    async def _settle(self, reservation: Reservation, cost_nano: int, tokens: int) -> None:
-        arguments: list[Argument] = [str(reservation.request_id), cost_nano, str(reservation.lease_id)]
+    async def _settle(self, reservation: Reservation, used: Used) -> None:
+        arguments: list[Argument] = [str(reservation.request_id), used.cost_nano, str(reservation.lease_id)]
         for limit in reservation.limits:
-            used = {"tokens": tokens, "spend": cost_nano}.get(limit.quota.kind, limit.amount)
-            arguments += [limit.form, limit.quota.limit, limit.amount, used]
+            arguments += [limit.form, limit.quota.limit, limit.amount, used.of(limit.quota.kind)]
         await self._valkey.run(_SETTLE, reservation.keys, arguments)
 
     async def transfer(self, reservation: Reservation, request_id: UUID) -> None:
@@ -237,9 +258,9 @@ class Admission:
 
     async def _settle_waiting(self) -> None:
         waiting, self._unsettled = self._unsettled, []
-        for position, (reservation, cost_nano, tokens) in enumerate(waiting):
+        for position, (reservation, used) in enumerate(waiting):
             try:
-                await self._settle(reservation, cost_nano, tokens)
+                await self._settle(reservation, used)
             except (ValkeyUnavailable, ValkeyError):
                 self._unsettled = waiting[position:] + self._unsettled
                 return
@@ -328,26 +349,25 @@ def _credit_refusal(available_nano: int, demand: Demand) -> ApiError:
     )
 
 
-def _rate_headers(limits: list[AppliedLimit], numbers: list[int]) -> list[tuple[str, str]]:
-    """x-ratelimit-* of the tightest per-minute limit of each kind, from the counters that the script just moved."""
+def rate_headers(reservation: Reservation, style: ErrorStyle) -> list[tuple[str, str]]:
+    """The rate-limit headers of a dialect: the tightest per-minute limit of each kind."""
     tightest: dict[str, tuple[int, int, int]] = {}
-    for index, limit in enumerate(limits):
-        if limit.form != "bucket":
-            continue
-        row = (numbers[2 * index], limit.quota.limit, numbers[2 * index + 1])
-        kind = limit.quota.kind
-        tightest[kind] = min(tightest.get(kind, row), row)
-    headers = []
+    for limit, remaining, reset_ms in zip(
+        reservation.limits, reservation.counters[::2], reservation.counters[1::2], strict=True
+    ):
+        if limit.form == "bucket":
+            row = (remaining, limit.quota.limit, reset_ms)
+            tightest[limit.quota.kind] = min(tightest.get(limit.quota.kind, row), row)
+    headers: list[tuple[str, str]] = []
     for kind, (remaining, allowed, reset_ms) in tightest.items():
-        reset_at = datetime.now(UTC) + timedelta(milliseconds=reset_ms)
-        headers += [
-            (f"x-ratelimit-limit-{kind}", str(allowed)),
-            (f"x-ratelimit-remaining-{kind}", str(remaining)),
-            (f"x-ratelimit-reset-{kind}", _duration(reset_ms)),
-            (f"anthropic-ratelimit-{kind}-limit", str(allowed)),
-            (f"anthropic-ratelimit-{kind}-remaining", str(remaining)),
-            (f"anthropic-ratelimit-{kind}-reset", f"{reset_at:%Y-%m-%dT%H:%M:%SZ}"),
-        ]
+        if style == "openai":
+            values = (str(allowed), str(remaining), _duration(reset_ms))
+            names = (f"x-ratelimit-{what}-{kind}" for what in ("limit", "remaining", "reset"))
+        else:
+            reset_at = datetime.now(UTC) + timedelta(milliseconds=reset_ms)
+            values = (str(allowed), str(remaining), f"{reset_at:%Y-%m-%dT%H:%M:%SZ}")
+            names = (f"anthropic-ratelimit-{kind}-{what}" for what in ("limit", "remaining", "reset"))
+        headers += zip(names, values, strict=True)
     return headers
 
 

@@ -1,11 +1,11 @@
 from django.apps import AppConfig
-from django.conf import settings
 
 
 class ApiConfig(AppConfig):
     name = "api"
 
     def ready(self) -> None:
-        from api.protocols import sealing
+        from api.credit import when_balance_changed
+        from billing.ledger.signals import balance_changed
 
-        sealing.configure(settings.SECRET_KEY)
+        balance_changed.connect(when_balance_changed, dispatch_uid="api.credit")

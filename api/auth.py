@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -47,14 +47,14 @@ def secret_of(headers: Mapping[bytes, bytes], style: ErrorStyle) -> str | None:
 class Keys:
     """Digest to key, cached for a short time; known and unknown ones alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_hearing: Callable[[], bool]) -> None:
+        """`is_hearing` says whether announcements of revoked keys arrive at this moment."""
+        self._is_hearing = is_hearing
         self._cache: dict[str, tuple[float, ActiveKey | None]] = {}
         # Counts revokes: a look-up that one overtook is answered but not cached.
         self._revokes = 0
         self._used: dict[int, datetime] = {}
         self._marking: asyncio.Task[None] | None = None
-        # Set by whoever listens to the announcements (api/gateway.py).
-        self.is_hearing = False
 
     async def start(self) -> None:
         self._marking = asyncio.get_running_loop().create_task(self._mark_used())
@@ -100,7 +100,7 @@ class Keys:
     async def _find(self, digest: str) -> ActiveKey | None:
         now = time.monotonic()
         cached = self._cache.get(digest)
-        if cached is not None and now - cached[0] < (TTL_S if self.is_hearing else TTL_DEAF_S):
+        if cached is not None and now - cached[0] < (TTL_S if self._is_hearing() else TTL_DEAF_S):
             return cached[1]
         revokes = self._revokes
         try:

@@ -117,6 +117,11 @@ class Metering:
         self._deliverer = threading.Thread(target=self._deliver, name="usage-outbox", daemon=True)
         self._deliverer.start()
 
+    @property
+    def is_down(self) -> bool:
+        """PostgreSQL was away when last asked."""
+        return self._is_down.is_set()
+
     def refuse_when_down(self) -> None:
         """Raises ApiError while PostgreSQL is known to be away: a call that cannot be recorded is not started."""
         if self._is_down.is_set() or len(self._opens) > QUEUE_LIMIT or self._outbox.is_full:

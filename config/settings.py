@@ -205,6 +205,13 @@ INVOICE_DUE_DAYS = env_int("INVOICE_DUE_DAYS", 30)
 
 # Requests ---------------------------------------------------------------------------------------
 REQUEST_BODY_LIMIT_BYTES = env_int("REQUEST_BODY_LIMIT_BYTES", 16 * 1024 * 1024, minimum=1024)
+# A generation that runs longer is ended by the engine.
+REQUEST_TIMEOUT_S = env_int("REQUEST_TIMEOUT_S", 600, minimum=1)
+# On a stop, calls under way may end by themselves for this long; then they are cancelled.
+DRAIN_TIMEOUT_S = env_int("DRAIN_TIMEOUT_S", 20)
+# Prometheus metrics of the web process, on an address of their own; 0 = none.
+GATEWAY_METRICS_PORT = env_int("GATEWAY_METRICS_PORT", 0)
+GATEWAY_METRICS_HOST = env_str("GATEWAY_METRICS_HOST", "127.0.0.1")
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 # Kept responses (`store`) are forgotten this long after they were made or last continued; 0 keeps none.
 RESPONSE_RETENTION_DAYS = env_int("RESPONSE_RETENTION_DAYS", 30)

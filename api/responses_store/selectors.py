@@ -3,9 +3,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
-import orjson
 from django.db import connection
 
 from api.responses_store.errors import ItemNotFound, PreviousResponseNotFound, ResponseNotFound
@@ -56,22 +55,22 @@ def chain_ids(project_id: int, response_id: str, now: datetime) -> list[int]:
     return [row[0] for row in rows]
 
 
-def history(project_id: int, response_id: str, now: datetime) -> list[dict[str, Any]]:
-    """All items of a conversation up to and including `response_id`, oldest first. Two queries."""
+def history(project_id: int, response_id: str, now: datetime) -> list[bytes]:
+    """All items, as JSON, of a conversation up to and including `response_id`, oldest first. Two queries."""
     ids = chain_ids(project_id, response_id, now)
     order = {id: place for place, id in enumerate(ids)}
     rows = StoredItem.objects.filter(response_id__in=ids).values_list("response_id", "is_output", "position", "body")
-    return [orjson.loads(body) for *_, body in sorted(rows, key=lambda row: (order[row[0]], row[1], row[2]))]
+    return [body.encode() for *_, body in sorted(rows, key=lambda row: (order[row[0]], row[1], row[2]))]
 
 
-def find_items(project_id: int, item_ids: Collection[str], now: datetime) -> dict[str, dict[str, Any]]:
-    """Kept items by id, of any response of the project; the newest of those with one id. One query."""
+def find_items(project_id: int, item_ids: Collection[str], now: datetime) -> dict[str, bytes]:
+    """Kept items, as JSON, by id, of any response of the project; the newest of those with one id. One query."""
     rows = (
         StoredItem.objects.filter(item_id__in=item_ids, response__project_id=project_id, response__expires_at__gt=now)
         .order_by("id")
         .values_list("item_id", "body")
     )
-    return {item_id: orjson.loads(body) for item_id, body in rows}
+    return {item_id: body.encode() for item_id, body in rows}
 
 
 def input_items(

@@ -18,12 +18,17 @@ def save_response(
     *,
     project_id: int,
     response: dict[str, Any],
+    previous_response_id: str | None,
     input_items: Sequence[dict[str, Any]],
     now: datetime,
     retention: timedelta,
 ) -> StoredResponse:
-    """Keep a finished response and its items; what it continues is kept as long. A repeat changes nothing."""
-    previous_name: str = response["previous_response_id"] or ""
+    """Keep a finished response and its items; what it continues is kept as long. A repeat changes nothing.
+
+    `previous_response_id` is None for one that continues nothing kept: then `input_items` is the whole conversation.
+    Raises PreviousResponseNotFound when what it continues was deleted meanwhile.
+    """
+    previous_name = previous_response_id or ""
     expires_at = now + retention
     with transaction.atomic():
         before = chain_ids(project_id, previous_name, now) if previous_name else []

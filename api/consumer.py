@@ -1,0 +1,267 @@
+"""One inference call from bytes to bytes.
+
+`http.request` starts the work and `http.disconnect` cancels it: the backend is told, the events end within a step, and
+the same task that would have answered writes the record of what was really produced. The task itself is never
+cancelled by a caller that leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from channels.consumer import AsyncConsumer
+
+from api import metrics
+from api.admission import rate_headers
+from api.auth import Caller
+from api.errors import ApiError
+from api.fan_out import FanOut
+from api.gateway import Gateway
+from api.generation import Generation, new_request_id, refusal_of
+from api.http import (
+    STREAM_HEADERS,
+    Answer,
+    ClientGone,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    check_encoding,
+    headers_of,
+    read_body,
+    wait_for_disconnect,
+)
+from api.protocols.dialect import Dialect, Parsed, Writer
+from api.protocols.errors import BadRequest
+from inference_grpc.events import Event, Failed, Finished, Started
+
+logger = logging.getLogger(__name__)
+
+# A stream's frames are at least this far apart: what arrives sooner waits and leaves joined, in one write.
+JOIN_WINDOW_S = 0.008
+KEEPALIVE_S = 12.0
+SEND_TIMEOUT_S = 60.0
+STOPPING = "The server is stopping; try again."
+
+
+class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is untyped
+    """A consumer on the low-level class: it sees the disconnect while it answers.
+
+    `__call__` and `dispatch` are our own. The inherited ones open a channel layer and visit the database's thread at
+    every event, which costs four times what a whole request costs here; this consumer uses neither.
+    """
+
+    def __init__(self, gateway: Gateway, dialect: Dialect[Any]) -> None:
+        self._gateway = gateway
+        self._dialect = dialect
+        self._work: asyncio.Task[None] | None = None
+        self._generation: Generation | FanOut | None = None
+        self._parsed: Parsed | None = None
+        self._writer: Writer | None = None
+        self._started: Started | None = None
+        # The call and the keep-alive both write; the opening is several writes.
+        self._writing = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._headers = headers_of(scope)
+        self._request_id = new_request_id()
+        self._answer = Answer(send, self._headers, str(self._request_id), self._dialect.ERROR_STYLE)
+        try:
+            check_encoding(self._headers)
+            body = await read_body(receive, self._headers, self._gateway.body_limit_bytes)
+        except ClientGone:
+            return
+        except ApiError as error:
+            await self._refuse(error)
+            return
+        await self.dispatch({"type": "http.request", "body": body})
+        await self._watch(receive)
+
+    async def dispatch(self, message: Message) -> None:
+        if message["type"] == "http.request":
+            self.http_request(message)
+        else:
+            self.http_disconnect(message)
+
+    def http_request(self, message: Message) -> None:
+        self._work = asyncio.get_running_loop().create_task(self._serve(message["body"]))
+
+    def http_disconnect(self, message: Message) -> None:
+        self._answer.is_gone = True
+        if self._generation is not None:
+            self._generation.cancel()
+
+    async def _watch(self, receive: Receive) -> None:
+        """Until the work is done, even where the caller leaves."""
+        assert self._work is not None
+        watcher = asyncio.get_running_loop().create_task(wait_for_disconnect(receive))
+        try:
+            await asyncio.wait([self._work, watcher], return_when=asyncio.FIRST_COMPLETED)
+            if not self._work.done():
+                await self.dispatch({"type": "http.disconnect"})
+                await asyncio.wait([self._work])
+        finally:
+            watcher.cancel()
+
+    # The call -----------------------------------------------------------------------------------
+
+    async def _serve(self, body: bytes) -> None:
+        with self._gateway.serving(self):
+            try:
+                await self._call(body)
+            except ApiError as error:
+                await self._refuse(error)
+            except BadRequest as error:
+                code = error.code or "invalid_request"
+                await self._refuse(ApiError("invalid_request", error.message, param=error.param, wire_code=code))
+            except Exception:  # the edge of the process: recorded, counted, answered
+                logger.exception("request_failed request_id=%s", self._request_id)
+                await self._refuse(ApiError("server_error", "The server failed; the operator can find it in the log."))
+            finally:
+                if self._generation is not None and not self._generation.is_finished:
+                    self._gateway.spawn(self._generation.run_out())
+
+    async def authenticate(self, body: bytes) -> Caller:
+        return await self._gateway.keys.authenticate(self._headers, self._dialect.ERROR_STYLE)
+
+    async def _call(self, body: bytes) -> None:
+        self._gateway.refuse_when_unable()
+        caller = await self.authenticate(body)
+        self._answer.organization = caller.organization_slug
+        parsed: Parsed = self._dialect.parse(body)
+        self._parsed = parsed
+        generation = await self._gateway.admit(
+            caller,
+            parsed.requests,
+            protocol=self._dialect.NAME,
+            body_bytes=len(body),
+            request_id=self._request_id,
+            accepted_at=self._answer.accepted_at,
+        )
+        self._generation = generation
+        self._answer.extra_headers += rate_headers(generation.reservation, self._dialect.ERROR_STYLE)
+        if self._answer.is_gone:
+            generation.cancel()
+        events = await generation.begin()
+        if parsed.requests[0].stream:
+            await self._stream(generation, events)
+        else:
+            await self._plain(generation, events)
+
+    def _make_writer(self) -> Writer:
+        """Late, because a retried attempt has another id."""
+        assert self._generation is not None
+        assert self._parsed is not None
+        self._answer.request_id = str(self._generation.request_id)
+        return self._dialect.make_writer(
+            self._parsed,
+            request_id=self._generation.request_id,
+            model=self._parsed.requests[0].model,
+            created=int(time.time()),
+        )
+
+    async def _plain(self, generation: Generation | FanOut, events: list[Event]) -> None:
+        writer = self._make_writer()
+        while True:
+            for event in events:
+                if isinstance(event, Started):
+                    writer.start(event)
+                elif isinstance(event, Failed):
+                    await generation.finish(event)
+                    raise refusal_of(event)
+                else:
+                    writer.feed(event)
+            if isinstance(last := events[-1], Finished):
+                await generation.finish(last)
+                if last.cancelled:
+                    raise ApiError("shutting_down", STOPPING)
+                await self._answer.whole(200, writer.result())
+                return
+            events = await generation.next()
+
+    async def _stream(self, generation: Generation | FanOut, events: list[Event]) -> None:
+        """One write a step: all that has arrived, joined. The record is durable before the closing frames leave."""
+        answer = self._answer
+        while True:
+            is_over = False
+            if isinstance(last := events[-1], Finished | Failed):
+                is_over = True
+                await generation.finish(last)
+            async with self._writing:
+                if not answer.is_gone:
+                    await self._begin_stream()
+                    await answer.write(b"".join(map(self._frame, events)), is_last=is_over)
+            if is_over:
+                return
+            if answer.is_gone:
+                generation.cancel()
+            await generation.ready()
+            wait_s = answer.last_sent_at + JOIN_WINDOW_S - time.monotonic()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            events = await generation.next()
+
+    def _frame(self, event: Event) -> bytes:
+        writer = self._writer
+        assert writer is not None
+        if isinstance(event, Started):
+            return b"" if self._started is not None else self._start(writer, event)
+        if isinstance(event, Failed):
+            refusal = refusal_of(event)
+            return writer.fail(refusal.code, refusal.message)
+        if isinstance(event, Finished) and event.cancelled:
+            return writer.fail("shutting_down", STOPPING)
+        return writer.feed(event)
+
+    def _start(self, writer: Writer, event: Started) -> bytes:
+        self._started = event
+        return writer.start(event)
+
+    async def _begin_stream(self) -> Writer:
+        if self._writer is None:
+            self._writer = self._make_writer()
+            await self._answer.begin(200, STREAM_HEADERS)
+        return self._writer
+
+    # Beside the call ----------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Every second or so: keep a silent stream alive, give up a client that does not read."""
+        answer = self._answer
+        if answer.sending_since is not None:
+            if now - answer.sending_since > SEND_TIMEOUT_S:
+                logger.warning("send_timed_out request_id=%s", self._request_id)
+                answer.give_up_sending()
+        elif now - answer.last_sent_at > KEEPALIVE_S and self._is_streaming and not answer.is_gone:
+            self._gateway.spawn(self._keep_alive())
+
+    @property
+    def _is_streaming(self) -> bool:
+        generation = self._generation
+        is_running = generation is not None and not generation.is_finished
+        return is_running and self._parsed is not None and self._parsed.requests[0].stream
+
+    async def _keep_alive(self) -> None:
+        """Also a long prefill: then the answer begins before its first token, so that nobody takes it for dead."""
+        generation = self._generation
+        async with self._writing:
+            if generation is None or generation.is_finished:
+                return
+            if self._writer is None and not generation.commit_to_attempt():
+                return
+            writer = await self._begin_stream()
+            opening = b"" if self._started or not generation.started else self._start(writer, generation.started)
+            await self._answer.write(opening + writer.keepalive())
+
+    def stop(self) -> None:
+        """The gateway stops: the call is cancelled as if its caller had left, and the caller is told."""
+        if self._generation is not None:
+            self._generation.cancel()
+
+    async def _refuse(self, error: ApiError) -> None:
+        metrics.REFUSALS.labels(error.code).inc()
+        if not self._answer.has_begun:
+            await self._answer.refuse(error)

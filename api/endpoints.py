@@ -1,0 +1,178 @@
+"""The small paths beside the inference ones: models, token counts, health, and clear refusals."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+import msgspec
+import orjson
+
+from api.errors import ApiError
+from api.gateway import Gateway
+from api.generation import new_request_id
+from api.http import (
+    Answer,
+    ClientGone,
+    Receive,
+    Scope,
+    Send,
+    check_encoding,
+    headers_of,
+    read_body,
+    shared_path_style,
+)
+from api.protocols.dialect import Counter, ErrorStyle
+from api.protocols.errors import BadRequest
+from inference_grpc.errors import EngineError
+from portal.catalog.selectors import ModelInfo
+
+logger = logging.getLogger(__name__)
+
+MODELS_PATH = "/v1/models"
+
+
+class CountingDialect(Counter, Protocol):
+    ERROR_STYLE: ErrorStyle
+
+
+class Exchange:
+    """A request that is answered with one JSON body."""
+
+    def __init__(self, gateway: Gateway, scope: Scope, receive: Receive, send: Send, style: ErrorStyle) -> None:
+        self.gateway = gateway
+        self.scope = scope
+        self.headers = headers_of(scope)
+        self.style = style
+        self._receive = receive
+        self._request_id = str(new_request_id())
+        self._answer = Answer(send, self.headers, self._request_id, style)
+
+    async def body(self) -> bytes:
+        check_encoding(self.headers)
+        return await read_body(self._receive, self.headers, self.gateway.body_limit_bytes)
+
+    async def authenticate(self) -> None:
+        caller = await self.gateway.keys.authenticate(self.headers, self.style)
+        self._answer.organization = caller.organization_slug
+
+    async def answer(self, make: Callable[[], Awaitable[object]]) -> None:
+        """`make` gives the JSON value, or raises what becomes the error answer."""
+        try:
+            value = await make()
+            body = value if isinstance(value, bytes) else orjson.dumps(value)
+            await self._answer.whole(200, body)
+        except ClientGone:
+            return
+        except ApiError as error:
+            await self._answer.refuse(error)
+        except BadRequest as error:
+            refusal = ApiError("invalid_request", error.message, param=error.param, wire_code=error.code)
+            await self._answer.refuse(refusal)
+        except Exception:  # the edge of the process: recorded and answered
+            logger.exception("request_failed request_id=%s", self._request_id)
+            await self._answer.refuse(
+                ApiError("server_error", "The server failed; the operator can find it in the log.")
+            )
+
+    async def refuse(self, error: ApiError) -> None:
+        await self._answer.refuse(error)
+
+    async def empty(self, status: int, headers: list[tuple[str, str]]) -> None:
+        await self._answer.whole(status, b"", headers)
+
+
+async def list_models(exchange: Exchange) -> object:
+    await exchange.authenticate()
+    models = await exchange.gateway.catalog.models()
+    if exchange.style == "openai":
+        return {"object": "list", "data": [_openai_model(model) for model in models]}
+    data = [_anthropic_model(model) for model in models]
+    return {
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": False,
+    }
+
+
+async def show_model(exchange: Exchange) -> object:
+    await exchange.authenticate()
+    model = await exchange.gateway.catalog.find(unquote(exchange.scope["path"].removeprefix(f"{MODELS_PATH}/")))
+    return _openai_model(model) if exchange.style == "openai" else _anthropic_model(model)
+
+
+def _openai_model(model: ModelInfo) -> dict[str, Any]:
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": int(model.created_at.timestamp()),
+        "owned_by": "organization-owner",
+    }
+
+
+def _anthropic_model(model: ModelInfo) -> dict[str, Any]:
+    return {
+        "type": "model",
+        "id": model.name,
+        "display_name": model.display_name,
+        "created_at": f"{model.created_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "lifecycle": "active",
+        "deprecated_at": None,
+        "retires_at": None,
+        "line": None,
+        "max_input_tokens": model.context_tokens,
+        "max_tokens": model.max_output_tokens,
+        "capabilities": None,
+    }
+
+
+async def count_tokens(exchange: Exchange, dialect: CountingDialect) -> bytes:
+    await exchange.authenticate()
+    request = dialect.parse_count(await exchange.body())
+    model = await exchange.gateway.catalog.find(request.model)
+    tried: set[int] = set()
+    while (deployment := exchange.gateway.fleet.choose(model.name, tried)) is not None:
+        tried.add(deployment.info.id)
+        try:
+            return dialect.count_body(await deployment.backend.count_tokens(request))
+        except EngineError as error:
+            logger.warning("count_failed deployment=%s code=%s", deployment.info.id, error.code)
+            if error.code in ("invalid_request", "unsupported_schema"):
+                raise ApiError(error.code, error.message, param=error.fields.get("param")) from error
+    raise ApiError("engine_unavailable", f"No deployment of '{model.name}' can count tokens right now; try again.")
+
+
+class _ModelField(msgspec.Struct):
+    model: str = ""
+
+
+async def refuse_embeddings(exchange: Exchange) -> object:
+    await exchange.authenticate()
+    try:
+        name = msgspec.json.decode(await exchange.body(), type=_ModelField).model
+    except msgspec.DecodeError:
+        raise BadRequest("The request body is not valid JSON.", None, "invalid_json") from None
+    model = await exchange.gateway.catalog.find(name)
+    raise BadRequest(
+        f"The model '{model.name}' generates text; it does not support embeddings.", "model", "unsupported_value"
+    )
+
+
+async def health(exchange: Exchange) -> object:
+    """Whether this process takes calls. What it depends on is named, but does not make it unhealthy: it recovers."""
+    if exchange.gateway.is_draining:
+        raise ApiError("shutting_down", "This server is stopping.")
+    return {"status": "ok", **exchange.gateway.dependencies()}
+
+
+def style_of(path: str, headers: dict[bytes, bytes]) -> ErrorStyle:
+    """The dialect in which an unknown path, a wrong method or a shared path is answered."""
+    if path.startswith("/v1/messages"):
+        return "anthropic"
+    if path.startswith(("/v1/chat", "/v1/completions", "/v1/responses", "/v1/embeddings")):
+        return "openai"
+    return shared_path_style(headers)

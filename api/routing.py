@@ -1,0 +1,132 @@
+"""The ASGI entrance: the API's own paths go to its consumers, past Django's middleware; the rest goes to Django."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from api import endpoints
+from api.consumer import InferenceConsumer
+from api.endpoints import MODELS_PATH, Exchange, style_of
+from api.errors import ApiError
+from api.gateway import Gateway
+from api.http import Receive, Scope, Send, headers_of
+from api.playground import PLAYGROUND_PATH, PlaygroundConsumer
+from api.protocols import chat, completions, messages, responses
+
+logger = logging.getLogger(__name__)
+
+AsgiApplication = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+DIALECTS: tuple[ModuleType, ...] = (chat, completions, messages, responses)
+INFERENCE: dict[str, Any] = {path: dialect for dialect in DIALECTS for path in dialect.PATHS}
+COUNTING: dict[str, Any] = {path: dialect for dialect in (messages, responses) for path in dialect.COUNT_PATHS}
+EMBEDDINGS_PATH = "/v1/embeddings"
+HEALTH_PATH = "/health"
+# Pages under /v1 that Django serves.
+DJANGO_PATHS = frozenset({"/v1/openapi.json"})
+
+
+class Application:
+    """One per process: `config/asgi.py` makes it."""
+
+    def __init__(self, django: AsgiApplication, websocket: AsgiApplication | None = None) -> None:
+        self.gateway = Gateway()
+        self._django = django
+        self._websocket = websocket
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif self._websocket is not None:
+            await self._websocket(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 4404})
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, method = scope["path"], scope["method"]
+        if method == "HEAD" and path == "/":
+            # Some clients ask this first, to see whether anyone is there.
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        is_ours = path.startswith("/v1/") or path in ("/v1", HEALTH_PATH, PLAYGROUND_PATH)
+        if not is_ours or path in DJANGO_PATHS:
+            await self._django(scope, receive, send)
+            return
+        await self.gateway.ensure_started()
+        if method == "POST" and (dialect := INFERENCE.get(path)) is not None:
+            await InferenceConsumer(self.gateway, dialect)(scope, receive, send)
+        elif method == "POST" and path == PLAYGROUND_PATH:
+            await PlaygroundConsumer(self.gateway, chat)(scope, receive, send)
+        else:
+            await self._small(Exchange(self.gateway, scope, receive, send, style_of(path, headers_of(scope))))
+
+    async def _small(self, exchange: Exchange) -> None:
+        path, method = exchange.scope["path"], exchange.scope["method"]
+        handlers = self._handlers(path)
+        if method == "OPTIONS" and handlers:
+            # No CORS headers: browsers of other origins are not let in unless the operator says so.
+            await exchange.empty(204, [("allow", _allow(handlers))])
+        elif not handlers:
+            await exchange.refuse(_unknown(path))
+        elif method in handlers:
+            await exchange.answer(partial(handlers[method], exchange))
+        else:
+            allow = _allow(handlers)
+            await exchange.refuse(
+                ApiError(
+                    "method_not_supported",
+                    f"{method} is not possible on {path}; use {allow}.",
+                    headers=(("allow", allow),),
+                )
+            )
+
+    def _handlers(self, path: str) -> dict[str, Callable[[Exchange], Awaitable[object]]]:
+        """Method to handler of a small path; inference paths are listed for their method only."""
+        if path in INFERENCE or path == PLAYGROUND_PATH:
+            return {"POST": _served_elsewhere}
+        if (counter := COUNTING.get(path)) is not None:
+            return {"POST": partial(endpoints.count_tokens, dialect=counter)}
+        if path == MODELS_PATH:
+            return {"GET": endpoints.list_models}
+        if path.startswith(f"{MODELS_PATH}/") and not path.endswith("/"):
+            return {"GET": endpoints.show_model}
+        if path == EMBEDDINGS_PATH:
+            return {"POST": endpoints.refuse_embeddings}
+        if path == HEALTH_PATH:
+            return {"GET": endpoints.health, "HEAD": endpoints.health}
+        return {}
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self.gateway.ensure_started()
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.gateway.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+async def _served_elsewhere(exchange: Exchange) -> object:
+    raise AssertionError("Inference paths are served by their consumers.")
+
+
+def _allow(handlers: dict[str, Any]) -> str:
+    return ", ".join([*handlers, "OPTIONS"])
+
+
+def _unknown(path: str) -> ApiError:
+    hint = "docs/api/endpoints.md lists what there is"
+    if path.startswith("/v1/v1"):
+        hint = "the base URL of this client should end without /v1"
+    elif path.endswith("/"):
+        hint = "paths here have no slash at the end"
+    return ApiError("not_found", f"There is nothing at {path[:200]}; {hint}.")
