@@ -3,6 +3,7 @@
 from portal.api_keys.models import ApiKey
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Deployment, Model
+from portal.operator.models import InvoiceRun
 from portal.organizations.models import Invitation, Member, Organization, Project
 from portal.quotas.models import Quota
 from portal.users.models import User
@@ -12,6 +13,7 @@ __all__ = [
     "AuditEvent",
     "Deployment",
     "Invitation",
+    "InvoiceRun",
     "Member",
     "Model",
     "Organization",

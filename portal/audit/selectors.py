@@ -1,12 +1,61 @@
-"""Reads of audit events."""
+"""Reads of audit events, and how they are told."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import QuerySet
 
 from portal.audit.models import AuditEvent
 from portal.organizations.models import Organization
 
+ACTIONS = {
+    "api_key.issued": "created the API key",
+    "api_key.revoked": "revoked the API key",
+    "organization.created": "created the organization",
+    "organization.changed": "changed the settings of",
+    "organization.suspended": "suspended",
+    "organization.resumed": "resumed",
+    "project.created": "created the project",
+    "member.invited": "invited",
+    "member.invitation_withdrawn": "withdrew the invitation of",
+    "member.joined": "joined:",
+    "member.role_changed": "changed the role of",
+    "member.removed": "removed",
+    "quota.changed": "set the limit",
+    "quota.removed": "removed the limit",
+    "credit.granted": "gave credit to",
+    "billing.terms_changed": "changed the credit limit of",
+    "billing.details_changed": "changed the billing details of",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    field: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event as a sentence: actor, verb, subject; with the fields that changed."""
+
+    event: AuditEvent
+    verb: str
+    changes: list[Change]
+
 
 def events_of(organization: Organization) -> QuerySet[AuditEvent]:
     return AuditEvent.objects.filter(organization=organization).order_by("-id")
+
+
+def describe(event: AuditEvent) -> Told:
+    before, after = event.before or {}, event.after or {}
+    changes = [
+        Change(field.replace("_", " "), before.get(field), after.get(field))
+        for field in dict.fromkeys([*before, *after])
+        if before.get(field) != after.get(field)
+    ]
+    return Told(event, ACTIONS.get(event.action, event.action), changes)

@@ -65,7 +65,7 @@ class Member(models.Model):
 
 
 class Invitation(models.Model):
-    """An address asked to join. Open until accepted, withdrawn or past `expires_at`; only the token's digest is kept."""
+    """An address asked to join. Open until accepted, closed or past `expires_at`; only the token's digest is kept."""
 
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="invitations")
     email = models.EmailField()

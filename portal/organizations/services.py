@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 from functools import partial
 
-from billing.accounts.services import open_account
-from billing.ledger.services import grant_credit
 from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.text import slugify
 
+from billing.accounts.services import change_time_zone, open_account
+from billing.errors import KeyReused
+from billing.ledger.services import grant_credit
 from portal.audit.services import record_event
 from portal.errors import LastOwner, NameTaken
 from portal.organizations.models import Member, Organization, Project, Role
@@ -29,14 +30,7 @@ def create_organization(*, owner: User, name: str) -> Organization:
     Member.objects.create(user=owner, organization=organization, role=Role.OWNER)
     Project.objects.create(organization=organization, name="Default", slug="default", is_default=True)
     open_account(organization_id=organization.id, email=owner.email)
-    if settings.FREE_CREDIT_NANO and not _has_owned_before(owner, organization):
-        grant_credit(
-            organization_id=organization.id,
-            amount_nano=settings.FREE_CREDIT_NANO,
-            reason="Free credit",
-            key=f"free-credit:user:{owner.id}",
-            actor_id=None,
-        )
+    _give_free_credit(organization, owner)
     record_event(
         organization_id=organization.id,
         actor=owner,
@@ -48,8 +42,19 @@ def create_organization(*, owner: User, name: str) -> Organization:
     return organization
 
 
-def _has_owned_before(owner: User, organization: Organization) -> bool:
-    return Member.objects.filter(user=owner, role=Role.OWNER).exclude(organization=organization).exists()
+def _give_free_credit(organization: Organization, owner: User) -> None:
+    """Once per person: the key names them, and an organization they make later gets none."""
+    if not settings.FREE_CREDIT_NANO:
+        return
+    try:
+        grant_credit(
+            organization_id=organization.id,
+            amount_nano=settings.FREE_CREDIT_NANO,
+            reason="Free credit",
+            key=f"free-credit:user:{owner.id}",
+        )
+    except KeyReused:
+        return
 
 
 def _free_slug(name: str) -> str:
@@ -73,13 +78,14 @@ def provide_first_organization(user: User) -> Organization:
 
 @transaction.atomic
 def change_settings(*, organization: Organization, name: str, time_zone: str, actor: User) -> None:
-    """The slug stays, so that links keep working."""
+    """The slug stays, so that links keep working. The zone is also that of the invoice months."""
     before = {"name": organization.name, "time_zone": organization.time_zone}
     after = {"name": name, "time_zone": time_zone}
     if before == after:
         return
     organization.name, organization.time_zone = name, time_zone
     organization.save(update_fields=["name", "time_zone"])
+    change_time_zone(organization_id=organization.id, time_zone=time_zone)
     record_event(
         organization_id=organization.id,
         actor=actor,

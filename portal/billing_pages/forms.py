@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+
+from billing.accounts.services import ADDRESS_FIELDS
+from billing.usage.selectors import UsageFilters
+from portal.catalog import selectors as catalog
+from portal.organizations.models import Project
+
+STATUSES = {"completed": "Completed", "cancelled": "Cancelled", "failed": "Failed", "started": "Running"}
+
+
+class UsageFilterForm(forms.Form):
+    """Filters in the URL. An odd value filters nothing and is shown as an error at its field."""
+
+    model = forms.ChoiceField(required=False)
+    api_key = forms.ChoiceField(required=False, label="API key")
+    project = forms.ChoiceField(required=False)
+    status = forms.ChoiceField(required=False)
+    start = forms.DateField(required=False, label="From", widget=forms.DateInput({"type": "date"}))
+    end = forms.DateField(required=False, label="To", widget=forms.DateInput({"type": "date"}))
+
+    def __init__(self, *args: Any, projects: list[Project], key_names: dict[int, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choices: dict[str, list[tuple[Any, str]]] = {
+            "model": [(model.name, model.name) for model in catalog.all_models()],
+            "api_key": sorted(key_names.items(), key=lambda item: item[1].lower()),
+            "project": [(project.id, project.name) for project in projects],
+            "status": list(STATUSES.items()),
+        }
+        for name, options in choices.items():
+            field = self.fields[name]
+            assert isinstance(field, forms.ChoiceField)
+            field.choices = [("", "All"), *options]
+
+    def filters(self) -> UsageFilters:
+        self.is_valid()
+        data = self.cleaned_data
+        return UsageFilters(
+            project_id=int(data["project"]) if data.get("project") else None,
+            api_key_id=int(data["api_key"]) if data.get("api_key") else None,
+            model=data.get("model", ""),
+            status=data.get("status", ""),
+            start=_midnight(data["start"]) if data.get("start") else None,
+            end=_midnight(data["end"] + timedelta(days=1)) if data.get("end") else None,
+        )
+
+    def is_filtered(self) -> bool:
+        return any(self.cleaned_data.values()) or bool(self.errors)
+
+
+def _midnight(date: Any) -> datetime:
+    return timezone.make_aware(datetime(date.year, date.month, date.day))  # noqa: DTZ001 made aware here
+
+
+class BillingDetailsForm(forms.Form):
+    """Whom invoices are addressed to."""
+
+    email = forms.EmailField(label="E-mail for invoices", max_length=254)
+    legal_name = forms.CharField(required=False, max_length=200)
+    address_line1 = forms.CharField(required=False, max_length=200, label="Address")
+    address_line2 = forms.CharField(required=False, max_length=200, label="Address, second line")
+    postal_code = forms.CharField(required=False, max_length=32)
+    city = forms.CharField(required=False, max_length=120)
+    region = forms.CharField(required=False, max_length=120, label="State or region")
+    country = forms.RegexField(
+        r"^[A-Za-z]{2}$",
+        required=False,
+        help_text="Two letters, such as DE.",
+        error_messages={"invalid": "Enter the two-letter country code, such as DE."},
+    )
+    tax_id = forms.CharField(required=False, max_length=64, label="Tax number")
+
+    def clean_country(self) -> str:
+        return str(self.cleaned_data["country"]).upper()
+
+    def address(self) -> dict[str, str]:
+        return {name: self.cleaned_data[name] for name in ADDRESS_FIELDS}

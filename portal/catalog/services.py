@@ -1,0 +1,77 @@
+"""Publish models, bind deployments, set prices: what operators do."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from billing.pricing.models import Price
+from billing.pricing.services import set_price
+from portal.audit.services import record_event
+from portal.catalog.models import Deployment, Model
+from portal.users.models import User
+
+
+def _fields(row: Model | Deployment, names: list[str]) -> dict[str, Any]:
+    return {name: str(getattr(row, name)) if name == "model" else getattr(row, name) for name in names}
+
+
+MODEL_FIELDS = [
+    "name",
+    "display_name",
+    "description",
+    "context_tokens",
+    "default_max_output_tokens",
+    "max_output_tokens",
+    "is_published",
+]
+DEPLOYMENT_FIELDS = ["model", "kind", "address", "upstream_model", "credential_variable", "is_enabled", "weight"]
+
+
+@transaction.atomic
+def save_model(*, model: Model, actor: User | None) -> Model:
+    """Adds or changes a model; the gateways see it within seconds. A repeat changes nothing."""
+    before = _fields(Model.objects.get(id=model.id), MODEL_FIELDS) if model.id else None
+    model.save()
+    after = _fields(model, MODEL_FIELDS)
+    if before != after:
+        action = "model.changed" if before else "model.added"
+        record_event(organization_id=None, actor=actor, action=action, subject=model, before=before, after=after)
+    return model
+
+
+@transaction.atomic
+def save_deployment(*, deployment: Deployment, actor: User | None) -> Deployment:
+    """Adds or changes where a model runs; the gateways follow within seconds. A repeat changes nothing."""
+    before = _fields(Deployment.objects.get(id=deployment.id), DEPLOYMENT_FIELDS) if deployment.id else None
+    deployment.save()
+    after = _fields(deployment, DEPLOYMENT_FIELDS)
+    if before != after:
+        action = "deployment.changed" if before else "deployment.added"
+        record_event(organization_id=None, actor=actor, action=action, subject=deployment, before=before, after=after)
+    return deployment
+
+
+@transaction.atomic
+def change_price(
+    *,
+    model: Model,
+    input_nano: int,
+    cached_input_nano: int | None,
+    output_nano: int,
+    effective_from: datetime,
+    actor: User | None,
+) -> Price:
+    """A new version of the list price; earlier calls keep theirs. Raises billing's InvalidPrice."""
+    figures = {"input_nano": input_nano, "cached_input_nano": cached_input_nano, "output_nano": output_nano}
+    price = set_price(model=model.name, effective_from=effective_from, actor_id=actor.id if actor else None, **figures)
+    record_event(
+        organization_id=None,
+        actor=actor,
+        action="price.set",
+        subject=model,
+        after=figures | {"effective_from": effective_from.isoformat()},
+    )
+    return price

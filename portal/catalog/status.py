@@ -1,0 +1,39 @@
+"""What each deployment last said about itself. Written by the task that asks them, read by the operator's pages.
+
+Kept in the cache for a short while only: a state that nobody renews is unknown, not fine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+
+from django.core.cache import cache
+
+KEPT_S = 180
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentStatus:
+    """`facts` are the deployment's own figures by name, such as its engine, version, pages and queue."""
+
+    is_healthy: bool
+    checked_at: datetime
+    error: str = ""
+    facts: dict[str, str | int | float] = field(default_factory=dict)
+
+
+def _key(deployment_id: int) -> str:
+    return f"deployment-status:{deployment_id}"
+
+
+def record(deployment_id: int, status: DeploymentStatus) -> None:
+    """Replaces what was known. Safe to repeat."""
+    cache.set(_key(deployment_id), asdict(status), KEPT_S)
+
+
+def read(deployment_ids: Iterable[int]) -> dict[int, DeploymentStatus]:
+    """Only those that reported lately."""
+    keys = {_key(number): number for number in deployment_ids}
+    return {keys[key]: DeploymentStatus(**value) for key, value in cache.get_many(keys).items()}

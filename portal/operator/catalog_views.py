@@ -1,0 +1,145 @@
+"""The operator's pages about models, prices, deployments and engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from billing.errors import InvalidPrice
+from billing.pricing import selectors as pricing
+from portal import access
+from portal.catalog import selectors, services, status
+from portal.catalog.forms import DeploymentForm, ModelForm, PriceForm
+from portal.catalog.models import Deployment, Model
+from portal.pages import operator_page
+
+SECTION = "operator_models"
+
+
+@login_required
+def models(request: HttpRequest) -> HttpResponse:
+    access.require_operator(request.user)
+    now = timezone.now()
+    counts: dict[str, int] = {}
+    for deployment in selectors.deployments(is_enabled=True):
+        counts[deployment.model] = counts.get(deployment.model, 0) + 1
+    rows = [
+        (model, pricing.current_price(model.name, now), counts.get(model.name, 0)) for model in selectors.all_models()
+    ]
+    return operator_page(request, SECTION, "portal/operator/models.html", {"rows": rows})
+
+
+@login_required
+def model_new(request: HttpRequest) -> HttpResponse:
+    actor = access.require_operator(request.user)
+    form = ModelForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        saved = services.save_model(model=form.save(commit=False), actor=actor)
+        messages.success(request, "The model is added. Give it a price and a deployment.")
+        return redirect("portal:operator_model", saved.id)
+    return operator_page(
+        request, SECTION, "portal/operator/model_new.html", {"form": form}, status=400 if form.errors else 200
+    )
+
+
+def _model(request: HttpRequest, model_id: int) -> Model:
+    access.require_operator(request.user)
+    found = Model.objects.filter(id=model_id).first()
+    if found is None:
+        raise Http404("No such model.")
+    return found
+
+
+@login_required
+def model(request: HttpRequest, model_id: int) -> HttpResponse:
+    found = _model(request, model_id)
+    form = ModelForm(request.POST or None, instance=found)
+    if request.method == "POST" and form.is_valid():
+        services.save_model(model=form.save(commit=False), actor=access.require_operator(request.user))
+        messages.success(request, "The model is saved.")
+        return redirect("portal:operator_model", model_id)
+    return _model_page(request, Model.objects.get(id=model_id), form=form)
+
+
+def _model_page(request: HttpRequest, found: Model, **forms: Any) -> HttpResponse:
+    deployments = selectors.deployments(model=found)
+    now = timezone.now()
+    context = {
+        "model": found,
+        "form": ModelForm(instance=found),
+        "price_form": PriceForm(),
+        "price": pricing.current_price(found.name, now),
+        "history": pricing.price_history(found.name),
+        "now": now,
+        "deployments": deployments,
+        "statuses": status.read(deployment.id for deployment in deployments),
+    }
+    status_code = 400 if any(form.errors for form in forms.values()) else 200
+    return operator_page(request, SECTION, "portal/operator/model.html", context | forms, status=status_code)
+
+
+@login_required
+@require_POST
+def price(request: HttpRequest, model_id: int) -> HttpResponse:
+    found = _model(request, model_id)
+    form = PriceForm(request.POST)
+    if form.is_valid():
+        try:
+            services.change_price(
+                model=found,
+                input_nano=form.cleaned_data["input_price"],
+                cached_input_nano=form.cleaned_data["cached_input_price"],
+                output_nano=form.cleaned_data["output_price"],
+                effective_from=form.cleaned_data["effective_from"],
+                actor=access.require_operator(request.user),
+            )
+        except InvalidPrice as error:
+            form.add_error(None, str(error))
+        else:
+            messages.success(request, "The price is set. Earlier calls keep theirs.")
+            return redirect("portal:operator_model", model_id)
+    return _model_page(request, found, price_form=form)
+
+
+@login_required
+def deployment_new(request: HttpRequest, model_id: int) -> HttpResponse:
+    found = _model(request, model_id)
+    return _deployment_form(request, Deployment(model=found))
+
+
+@login_required
+def deployment(request: HttpRequest, deployment_id: int) -> HttpResponse:
+    access.require_operator(request.user)
+    found = Deployment.objects.filter(id=deployment_id).select_related("model").first()
+    if found is None:
+        raise Http404("No such deployment.")
+    return _deployment_form(request, found)
+
+
+def _deployment_form(request: HttpRequest, found: Deployment) -> HttpResponse:
+    form = DeploymentForm(request.POST or None, instance=found)
+    if request.method == "POST" and form.is_valid():
+        services.save_deployment(deployment=form.save(commit=False), actor=access.require_operator(request.user))
+        messages.success(request, "The deployment is saved; the gateways follow within seconds.")
+        return redirect("portal:operator_model", found.model_id)
+    context = {"form": form, "deployment": found, "model": found.model}
+    return operator_page(
+        request, SECTION, "portal/operator/deployment.html", context, status=400 if form.errors else 200
+    )
+
+
+@login_required
+def engines(request: HttpRequest) -> HttpResponse:
+    """Renewed by itself every few seconds: an htmx request gets the table alone."""
+    access.require_operator(request.user)
+    deployments = selectors.deployments()
+    statuses = status.read(each.id for each in deployments)
+    rows = [(each, statuses.get(each.id)) for each in deployments]
+    template = "portal/operator/_engines.html" if request.headers.get("HX-Request") else "portal/operator/engines.html"
+    return operator_page(request, "operator_engines", template, {"rows": rows})

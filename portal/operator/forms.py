@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from billing.money import parse_nano, to_decimal
+
+
+def plain_amount(amount_nano: int) -> str:
+    """The amount as people type it: no currency, no trailing zeros."""
+    return f"{to_decimal(amount_nano):f}".rstrip("0").rstrip(".")
+
+
+def _amount(text: str) -> int:
+    try:
+        return parse_nano(text.replace(",", "").replace("$", "").strip())
+    except ValueError as error:
+        raise ValidationError(str(error)) from None
+
+
+class CreditForm(forms.Form):
+    """`key` is made with the form, so that one form gives once however often it is sent."""
+
+    amount = forms.CharField(
+        max_length=24, help_text="Such as 25.00.", widget=forms.TextInput({"inputmode": "decimal"})
+    )
+    reason = forms.CharField(max_length=300, help_text="The organization sees it in its ledger.")
+    key = forms.UUIDField(widget=forms.HiddenInput)
+
+    def clean_amount(self) -> int:
+        amount = _amount(self.cleaned_data["amount"])
+        if not 0 < amount <= 10**15:
+            raise ValidationError("Enter an amount above zero, and at most 1,000,000.")
+        return amount
+
+
+class TermsForm(forms.Form):
+    credit_limit = forms.CharField(
+        max_length=24,
+        label="Credit limit",
+        help_text="How far the organization may owe. Zero is prepaid.",
+        widget=forms.TextInput({"inputmode": "decimal"}),
+    )
+    reason = forms.CharField(max_length=300)
+
+    def clean_credit_limit(self) -> int:
+        amount = _amount(self.cleaned_data["credit_limit"])
+        if not 0 <= amount <= 10**18:
+            raise ValidationError("Enter zero or more, and at most 1,000,000,000.")
+        return amount
+
+
+class SuspensionForm(forms.Form):
+    reason = forms.CharField(max_length=300)
+
+
+class RunForm(forms.Form):
+    period = forms.CharField(max_length=7, label="Month", widget=forms.TextInput({"type": "month"}))
+    action = forms.ChoiceField(choices=[("preview", "Preview"), ("run", "Run")])
+
+    def clean_period(self) -> str:
+        period = str(self.cleaned_data["period"])
+        if not re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", period):
+            raise ValidationError("Enter a month as YYYY-MM, such as 2026-11.")
+        return period
+
+    def is_preview(self) -> bool:
+        action: Any = self.cleaned_data["action"]
+        return bool(action == "preview")

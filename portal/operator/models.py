@@ -1,0 +1,37 @@
+"""A month's invoice run: who started it, its progress and its outcome."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+
+class RunState(models.TextChoices):
+    QUEUED = "queued", "Queued"
+    RUNNING = "running", "Running"
+    FINISHED = "finished", "Finished"
+    FAILED = "failed", "Failed"
+
+
+class InvoiceRun(models.Model):
+    """`outcome` holds what the run reported, by name; `error` why it failed."""
+
+    period = models.CharField(max_length=7)
+    is_preview = models.BooleanField()
+    state = models.CharField(max_length=10, choices=RunState.choices, default=RunState.QUEUED)
+    started_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    outcome = models.JSONField(default=dict, blank=True)
+    error = models.CharField(max_length=500, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        app_label = "portal"
+
+    def __str__(self) -> str:
+        return f"{'Preview' if self.is_preview else 'Run'} of {self.period}"
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in (RunState.FINISHED, RunState.FAILED)

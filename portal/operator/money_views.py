@@ -1,0 +1,123 @@
+"""The operator's pages about money: the invoice run and reconciliation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from billing.errors import InvalidPeriod
+from billing.invoices import selectors as invoice_selectors
+from billing.invoices.pdf import render as render_pdf
+from billing.reconciliation import selectors as reconciliation_selectors
+from portal import access
+from portal.billing_pages.views import pdf_response
+from portal.operator import services
+from portal.operator.forms import RunForm
+from portal.operator.models import InvoiceRun
+from portal.organizations import selectors as organizations
+from portal.pages import operator_page
+
+DAYS_SHOWN = 14
+
+
+def _month(text: str) -> str:
+    """The month asked for, else the present one."""
+    form = RunForm({"period": text, "action": "preview"})
+    return str(form.cleaned_data["period"]) if form.is_valid() else f"{timezone.localdate():%Y-%m}"
+
+
+@login_required
+def invoices(request: HttpRequest) -> HttpResponse:
+    """The month's invoices and its last run; while that goes on, the page's part renews itself."""
+    access.require_operator(request.user)
+    period = _month(request.GET.get("period", ""))
+    rows = invoice_selectors.invoices_in(period)
+    by_id = organizations.organizations_by_id([row.organization_id for row in rows])
+    run = InvoiceRun.objects.filter(period=period).select_related("started_by").order_by("-id").first()
+    failed_ids = [organization_id for organization_id, _ in run.outcome.get("failed", [])] if run else []
+    failed_by_id = organizations.organizations_by_id(failed_ids)
+    context = {
+        "period": period,
+        "form": RunForm(initial={"period": period}),
+        "rows": [(row, by_id[row.organization_id]) for row in rows],
+        "states": Counter(row.status for row in rows),
+        "total_minor": sum(row.total_minor for row in rows if row.status != "void"),
+        "currencies": {row.currency for row in rows},
+        "run": run,
+        "failed": [
+            (failed_by_id.get(organization_id), reason)
+            for organization_id, reason in (run.outcome.get("failed", []) if run else [])
+        ],
+        "is_past": period < f"{timezone.localdate():%Y-%m}",
+    }
+    is_part = request.headers.get("HX-Request") and not request.headers.get("HX-Boosted")
+    template = "portal/operator/_invoices.html" if is_part else "portal/operator/invoices.html"
+    return operator_page(request, "operator_invoices", template, context)
+
+
+@login_required
+@require_POST
+def run(request: HttpRequest) -> HttpResponse:
+    actor = access.require_operator(request.user)
+    form = RunForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, "Enter a month as YYYY-MM, such as 2026-11.")
+        return redirect("portal:operator_invoices")
+    period = form.cleaned_data["period"]
+    try:
+        services.start_run(period=period, is_preview=form.is_preview(), actor=actor)
+    except InvalidPeriod as error:
+        messages.error(request, str(error))
+    response = redirect("portal:operator_invoices")
+    response["Location"] += f"?period={period}"
+    return response
+
+
+@login_required
+def invoice(request: HttpRequest, invoice_id: int) -> HttpResponse:
+    access.require_operator(request.user)
+    found = invoice_selectors.find_invoice(invoice_id)
+    if found is None:
+        raise Http404("No such invoice.")
+    tenant = organizations.organizations_by_id([found.organization_id])[found.organization_id]
+    context = {"invoice": found, "printed": invoice_selectors.document(found), "tenant": tenant}
+    return operator_page(request, "operator_invoices", "portal/operator/invoice.html", context)
+
+
+@login_required
+def invoice_pdf(request: HttpRequest, invoice_id: int) -> HttpResponse:
+    access.require_operator(request.user)
+    found = invoice_selectors.find_invoice(invoice_id)
+    if found is None:
+        raise Http404("No such invoice.")
+    return pdf_response(found, render_pdf(found))
+
+
+@login_required
+def reconciliation(request: HttpRequest) -> HttpResponse:
+    access.require_operator(request.user)
+    now = timezone.now()
+    start = now - timedelta(days=DAYS_SHOWN)
+    rates = reconciliation_selectors.match_rates(start, now)
+    found = reconciliation_selectors.mismatches(start, now, now=now)
+    ids = {row.organization_id for row in [*rates, *found] if row.organization_id}
+    by_id = organizations.organizations_by_id(sorted(ids))
+    total = sum(rate.total for rate in rates)
+    open_count = sum(rate.gateway_only + rate.pending + rate.unsettled for rate in rates)
+    context = {
+        "rates": [(rate, by_id.get(rate.organization_id or 0)) for rate in reversed(rates)],
+        "mismatches": [(row, by_id.get(row.organization_id or 0)) for row in found],
+        "total": total,
+        "raw": sum(rate.equal for rate in rates) / total if total else None,
+        "repaired": (total - open_count) / total if total else None,
+        "open_count": open_count,
+        "days": DAYS_SHOWN,
+    }
+    return operator_page(request, "operator_reconciliation", "portal/operator/reconciliation.html", context)

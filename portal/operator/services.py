@@ -1,0 +1,52 @@
+"""Invoice runs started by an operator."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+
+from django.db import transaction
+from django.utils import timezone
+
+from billing.errors import BillingError
+from billing.invoices.services import run_month
+from portal.audit.services import record_event
+from portal.operator.models import InvoiceRun, RunState
+from portal.users.models import User
+
+
+@transaction.atomic
+def start_run(*, period: str, is_preview: bool, actor: User) -> InvoiceRun:
+    """Queues the run. A second one of the same month is harmless: an organization has one invoice a month."""
+    run = InvoiceRun.objects.create(period=period, is_preview=is_preview, started_by=actor)
+    record_event(
+        organization_id=None,
+        actor=actor,
+        action="invoice_run.started",
+        subject=run,
+        after={"period": period, "preview": is_preview},
+    )
+    transaction.on_commit(partial(_enqueue, run.id))
+    return run
+
+
+def _enqueue(run_id: int) -> None:
+    from portal.tasks import run_invoices
+
+    run_invoices.delay(run_id)
+
+
+def execute_run(run_id: int) -> None:
+    """Does the run and keeps its outcome. A repeat of one that is over does nothing."""
+    claimed = InvoiceRun.objects.filter(id=run_id).exclude(state__in=[RunState.FINISHED, RunState.FAILED])
+    if not claimed.update(state=RunState.RUNNING):
+        return
+    run = InvoiceRun.objects.get(id=run_id)
+    try:
+        run.outcome = asdict(run_month(run.period, preview=run.is_preview))
+        run.state = RunState.FINISHED
+    except BillingError as error:
+        run.error = str(error)[:500]
+        run.state = RunState.FAILED
+    run.finished_at = timezone.now()
+    run.save(update_fields=["outcome", "state", "error", "finished_at"])

@@ -1,0 +1,154 @@
+"""The operator's pages about organizations, and the overview."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from billing.accounts import selectors as accounts
+from billing.invoices import selectors as invoices
+from billing.ledger import selectors as ledger
+from billing.reconciliation import selectors as reconciliation
+from billing.usage import selectors as usage
+from portal import access
+from portal.billing_pages import periods, services
+from portal.catalog import selectors as catalog
+from portal.catalog import status
+from portal.operator.forms import CreditForm, SuspensionForm, TermsForm, plain_amount
+from portal.organizations import selectors
+from portal.organizations import services as organization_services
+from portal.organizations.models import Organization
+from portal.pages import operator_page
+
+PAGE_SIZE = 50
+
+
+@login_required
+def overview(request: HttpRequest) -> HttpResponse:
+    access.require_operator(request.user)
+    now = timezone.now()
+    deployments = catalog.deployments()
+    week_ago = now - timedelta(days=7)
+    rates = reconciliation.match_rates(week_ago, now)
+    mismatches = reconciliation.mismatches(week_ago, now, now=now)
+    context = {
+        "organization_count": Organization.objects.count(),
+        "newest": list(selectors.search_organizations()[:5]),
+        "models": catalog.all_models(),
+        "deployments": deployments,
+        "statuses": status.read(deployment.id for deployment in deployments),
+        "calls": sum(rate.total for rate in rates),
+        "mismatches": sum(not mismatch.is_settled for mismatch in mismatches),
+        "held_nano": usage.total_hold_nano(),
+    }
+    return operator_page(request, "operator_home", "portal/operator/overview.html", context)
+
+
+@login_required
+def organizations(request: HttpRequest) -> HttpResponse:
+    access.require_operator(request.user)
+    search = request.GET.get("q", "").strip()
+    page = Paginator(selectors.search_organizations(search), PAGE_SIZE).get_page(request.GET.get("page"))
+    balances = {row.organization_id: row for row in ledger.balances([row.id for row in page])}
+    rows = [(organization, balances.get(organization.id)) for organization in page]
+    context = {"page": page, "rows": rows, "search": search}
+    return operator_page(request, "operator_organizations", "portal/operator/organizations.html", context)
+
+
+def _organization(request: HttpRequest, slug: str) -> Organization:
+    access.require_operator(request.user)
+    organization = Organization.objects.filter(slug=slug).first()
+    if organization is None:
+        raise Http404("No such organization.")
+    return organization
+
+
+@login_required
+def organization(request: HttpRequest, slug: str) -> HttpResponse:
+    return _organization_page(request, _organization(request, slug))
+
+
+def _organization_page(request: HttpRequest, organization: Organization, **forms: Any) -> HttpResponse:
+    account = accounts.account_of(organization.id)
+    month = periods.this_month()
+    context = {
+        "tenant": organization,
+        "account": account,
+        "balance": ledger.balance(organization.id),
+        "members": selectors.members_of(organization),
+        "grants": ledger.grants(organization.id),
+        "month": periods.totals(usage.summary(organization.id, month.start, month.end)),
+        "invoices": invoices.invoices_of(organization.id)[:12],
+        "latest": usage.usage_page(organization.id, limit=8).rows,
+        "credit_form": CreditForm(initial={"key": uuid.uuid4()}),
+        "terms_form": TermsForm(initial={"credit_limit": plain_amount(account.credit_limit_nano)}),
+        "suspension_form": SuspensionForm(),
+    }
+    status = 400 if any(form.errors for form in forms.values()) else 200
+    return operator_page(
+        request, "operator_organizations", "portal/operator/organization.html", context | forms, status=status
+    )
+
+
+@login_required
+@require_POST
+def grant_credit(request: HttpRequest, slug: str) -> HttpResponse:
+    organization = _organization(request, slug)
+    form = CreditForm(request.POST)
+    if not form.is_valid():
+        return _organization_page(request, organization, credit_form=form)
+    services.grant_credit(
+        organization=organization,
+        amount_nano=form.cleaned_data["amount"],
+        reason=form.cleaned_data["reason"],
+        key=f"operator:{form.cleaned_data['key']}",
+        actor=access.require_operator(request.user),
+    )
+    messages.success(request, f"{organization.name} has the credit.")
+    return redirect("portal:operator_organization", slug)
+
+
+@login_required
+@require_POST
+def change_terms(request: HttpRequest, slug: str) -> HttpResponse:
+    organization = _organization(request, slug)
+    form = TermsForm(request.POST)
+    if not form.is_valid():
+        return _organization_page(request, organization, terms_form=form)
+    services.change_credit_limit(
+        organization=organization,
+        credit_limit_nano=form.cleaned_data["credit_limit"],
+        actor=access.require_operator(request.user),
+        reason=form.cleaned_data["reason"],
+    )
+    messages.success(request, "The credit limit is set.")
+    return redirect("portal:operator_organization", slug)
+
+
+@login_required
+@require_POST
+def change_suspension(request: HttpRequest, slug: str) -> HttpResponse:
+    """Suspends, or resumes when it is suspended."""
+    organization = _organization(request, slug)
+    form = SuspensionForm(request.POST)
+    if not form.is_valid():
+        return _organization_page(request, organization, suspension_form=form)
+    is_suspended = request.POST.get("suspend") == "1"
+    organization_services.set_suspended(
+        organization=organization,
+        is_suspended=is_suspended,
+        actor=access.require_operator(request.user),
+        reason=form.cleaned_data["reason"],
+    )
+    state = "suspended; its calls are refused from now on" if is_suspended else "active again"
+    messages.success(request, f"{organization.name} is {state}.")
+    return redirect("portal:operator_organization", slug)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from typing import Any
+from zoneinfo import available_timezones
+
+from django import forms
+
+from portal.organizations.models import Organization, Role
+
+TIME_ZONES = sorted(name for name in available_timezones() if "/" in name or name == "UTC")
+
+
+class OrganizationForm(forms.Form):
+    name = forms.CharField(max_length=100, help_text="Your company, team or own name.")
+
+
+class SettingsForm(forms.Form):
+    name = forms.CharField(max_length=100)
+    time_zone = forms.ChoiceField(
+        choices=[(name, name) for name in TIME_ZONES],
+        help_text="Decides when daily and monthly limits begin anew, and which months are invoiced.",
+    )
+
+    def __init__(self, *args: Any, organization: Organization, **kwargs: Any) -> None:
+        initial = {"name": organization.name, "time_zone": organization.time_zone}
+        super().__init__(*args, initial=initial, **kwargs)
+
+
+class ProjectForm(forms.Form):
+    name = forms.CharField(max_length=100, help_text="Keys, usage and limits can be told apart by project.")
+
+
+class RoleForm(forms.Form):
+    role = forms.ChoiceField(choices=Role.choices)
+
+
+class InvitationForm(forms.Form):
+    email = forms.EmailField(max_length=254, label="E-mail address")
+    role = forms.ChoiceField(
+        choices=[
+            (Role.MEMBER.value, "Member: keys, usage, playground"),
+            (Role.ADMIN.value, "Admin: also limits, members, billing"),
+        ]
+    )

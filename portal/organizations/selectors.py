@@ -1,0 +1,43 @@
+"""Reads of organizations, members and projects."""
+
+from __future__ import annotations
+
+from django.db.models import Count, Q, QuerySet
+from django.utils import timezone
+
+from portal.organizations.models import Invitation, Member, Organization, Project
+from portal.users.models import User
+
+
+def memberships_of(user: User) -> list[Member]:
+    """With their organizations, oldest first. One query."""
+    return list(Member.objects.filter(user=user).select_related("organization").order_by("id"))
+
+
+def members_of(organization: Organization) -> list[Member]:
+    return list(Member.objects.filter(organization=organization).select_related("user").order_by("joined_at", "id"))
+
+
+def projects_of(organization: Organization) -> list[Project]:
+    """The default project first."""
+    return list(Project.objects.filter(organization=organization).order_by("-is_default", "name"))
+
+
+def open_invitations(organization: Organization) -> list[Invitation]:
+    open_ones = Invitation.objects.filter(
+        organization=organization, accepted_at=None, closed_at=None, expires_at__gt=timezone.now()
+    )
+    return list(open_ones.select_related("invited_by").order_by("-id"))
+
+
+def search_organizations(text: str = "") -> QuerySet[Organization]:
+    """Newest first, with the number of members; `text` is part of a name, a slug or a member's address."""
+    found = Organization.objects.annotate(member_count=Count("members", distinct=True)).order_by("-id")
+    if text:
+        by_address = Member.objects.filter(user__email__icontains=text).values("organization_id")
+        found = found.filter(Q(name__icontains=text) | Q(slug__icontains=text) | Q(id__in=by_address))
+    return found
+
+
+def organizations_by_id(organization_ids: list[int]) -> dict[int, Organization]:
+    return Organization.objects.in_bulk(organization_ids)

@@ -1,0 +1,116 @@
+"""Renders a page inside the portal's frame: navigation, organization switcher, credit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from billing.ledger import selectors as ledger
+from portal.organizations import selectors as organizations
+from portal.organizations.models import Member
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    label: str
+    url: str
+    icon: str
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    title: str
+    links: list[Link]
+
+
+# (title, [(label, icon, URL name)]): a view names the page that its own belongs to.
+MEMBER_PAGES = [
+    ("", [("Home", "house", "dashboard"), ("Playground", "message-square-text", "playground")]),
+    (
+        "Build",
+        [
+            ("API keys", "key-round", "api_keys"),
+            ("Quick start", "terminal", "quickstart"),
+            ("Models", "boxes", "catalog"),
+        ],
+    ),
+    (
+        "Manage",
+        [
+            ("Usage", "chart-column", "usage"),
+            ("Billing", "wallet", "billing"),
+            ("Limits", "gauge", "limits"),
+            ("Members", "users", "members"),
+            ("Audit log", "history", "audit"),
+            ("Settings", "settings", "settings"),
+        ],
+    ),
+]
+OPERATOR_PAGES = [
+    (
+        "",
+        [
+            ("Overview", "house", "operator_home"),
+            ("Organizations", "building-2", "operator_organizations"),
+        ],
+    ),
+    (
+        "Service",
+        [
+            ("Models and prices", "boxes", "operator_models"),
+            ("Engines", "server", "operator_engines"),
+        ],
+    ),
+    (
+        "Money",
+        [
+            ("Invoice run", "receipt", "operator_invoices"),
+            ("Reconciliation", "scale", "operator_reconciliation"),
+        ],
+    ),
+]
+
+Pages = list[tuple[str, list[tuple[str, str, str]]]]
+
+
+def _navigation(pages: Pages, section: str, slug: str | None) -> list[Group]:
+    arguments = [slug] if slug else []
+    return [
+        Group(
+            title,
+            [
+                Link(label, reverse(f"portal:{name}", args=arguments), icon, name == section)
+                for label, icon, name in links
+            ],
+        )
+        for title, links in pages
+    ]
+
+
+def member_page(
+    request: HttpRequest, member: Member, section: str, template: str, context: dict[str, Any], status: int = 200
+) -> HttpResponse:
+    """Two queries of its own: the switcher's organizations, and the balance."""
+    balance = ledger.balance(member.organization_id)
+    frame = {
+        "organization": member.organization,
+        "member": member,
+        "memberships": organizations.memberships_of(member.user),
+        "navigation": _navigation(MEMBER_PAGES, section, member.organization.slug),
+        "balance": balance,
+        "balance_nano": balance.available_nano,
+        "currency": balance.currency,
+    }
+    return render(request, template, frame | context, status=status)
+
+
+def operator_page(
+    request: HttpRequest, section: str, template: str, context: dict[str, Any], status: int = 200
+) -> HttpResponse:
+    frame = {"navigation": _navigation(OPERATOR_PAGES, section, None), "is_operator_area": True}
+    return render(request, template, frame | context, status=status)

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from billing.money import parse_nano
+from portal.api_keys.models import ApiKey
+from portal.organizations.models import Project
+from portal.quotas.models import QuotaKind, Window
+
+# What may be limited in which window, as one choice.
+CHOICES = {
+    "requests:minute": "Requests per minute",
+    "requests:day": "Requests per day",
+    "tokens:minute": "Tokens per minute",
+    "tokens:day": "Tokens per day",
+    "tokens:month": "Tokens per month",
+    "spend:day": "Spend per day",
+    "spend:month": "Spend per month",
+    "concurrency:now": "Requests at the same time",
+}
+
+
+class QuotaForm(forms.Form):
+    """`scope` is empty for the organization, else project:ID or api_key:ID."""
+
+    scope = forms.ChoiceField(required=False, label="Applies to")
+    what = forms.ChoiceField(choices=list(CHOICES.items()), label="Limits")
+    amount = forms.CharField(
+        max_length=30,
+        label="At most",
+        help_text="A whole number; for spend an amount of money, such as 25.50. Zero refuses everything.",
+        widget=forms.TextInput({"inputmode": "decimal"}),
+    )
+    reason = forms.CharField(required=False, max_length=500, help_text="Kept in the audit log.")
+
+    def __init__(self, *args: Any, name: str, projects: list[Project], api_keys: list[ApiKey], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.projects = {str(project.id): project for project in projects}
+        self.api_keys = {str(api_key.id): api_key for api_key in api_keys}
+        field = self.fields["scope"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [
+            ("", f"The whole organization ({name})"),
+            ("Projects", [(f"project:{number}", project.name) for number, project in self.projects.items()]),
+            ("API keys", [(f"api_key:{number}", str(key)) for number, key in self.api_keys.items()]),
+        ]
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        if "what" not in data or "amount" not in data:
+            return data
+        kind, _, window = data["what"].partition(":")
+        scope, _, number = data.get("scope", "").partition(":")
+        text = data["amount"].replace(",", "").replace("$", "").strip()
+        try:
+            limit = parse_nano(text) if kind == QuotaKind.SPEND else int(text)
+        except ValueError:
+            raise ValidationError({"amount": "Enter a whole number, or for spend an amount such as 25.50."}) from None
+        if not 0 <= limit <= 2**63 - 1:
+            raise ValidationError({"amount": "Enter a number from 0 to 9,223,372,036,854,775,807."})
+        data["quota"] = {
+            "kind": QuotaKind(kind),
+            "window": Window(window),
+            "limit": limit,
+            "reason": data.get("reason", ""),
+            "project": self.projects[number] if scope == "project" else None,
+            "api_key": self.api_keys[number] if scope == "api_key" else None,
+        }
+        return data

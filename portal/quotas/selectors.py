@@ -1,0 +1,15 @@
+"""Reads of limits."""
+
+from __future__ import annotations
+
+from portal.organizations.models import Organization
+from portal.quotas.models import Quota
+
+
+def quotas_of(organization: Organization) -> list[Quota]:
+    """The organization's first, then those of projects and keys, in one query."""
+    return list(
+        Quota.objects.filter(organization=organization)
+        .select_related("project", "api_key")
+        .order_by("project__name", "api_key__name", "kind", "window")
+    )

@@ -1,0 +1,68 @@
+"""The limits page: what applies, how much is used, and the form that changes it."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from portal import access
+from portal.api_keys import selectors as api_keys
+from portal.organizations import selectors as organizations
+from portal.organizations.models import Role
+from portal.pages import member_page
+from portal.quotas import selectors, services
+from portal.quotas.forms import QuotaForm
+from portal.quotas.models import QuotaKind, Window
+from portal.quotas.use import uses_of
+
+# Keys offered in the form: the newest ones.
+KEYS_OFFERED = 200
+
+
+@login_required
+def limits(request: HttpRequest, slug: str) -> HttpResponse:
+    """Everyone sees the limits; admins change them."""
+    member = access.member_for(request.user, slug, Role.ADMIN if request.method == "POST" else None)
+    organization = member.organization
+    keys = list(api_keys.client_keys(organization).filter(revoked_at=None)[:KEYS_OFFERED])
+    form = QuotaForm(
+        request.POST or None,
+        name=organization.name,
+        projects=organizations.projects_of(organization),
+        api_keys=keys,
+    )
+    if request.method == "POST" and form.is_valid():
+        services.change_quota(organization=organization, actor=member.user, **form.cleaned_data["quota"])
+        messages.success(request, "The limit is set and applies to the next request.")
+        return redirect("portal:limits", slug)
+    context = {
+        "form": form,
+        "uses": uses_of(organization, selectors.quotas_of(organization)),
+        "can_change": member.has_role(Role.ADMIN),
+    }
+    return member_page(
+        request, member, "limits", "portal/quotas/limits.html", context, status=400 if form.errors else 200
+    )
+
+
+@login_required
+@require_POST
+def remove(request: HttpRequest, slug: str, quota_id: int) -> HttpResponse:
+    member = access.member_for(request.user, slug, Role.ADMIN)
+    quota = next((q for q in selectors.quotas_of(member.organization) if q.id == quota_id), None)
+    if quota is None:
+        raise Http404("No such limit.")
+    services.change_quota(
+        organization=member.organization,
+        kind=QuotaKind(quota.kind),
+        window=Window(quota.window),
+        limit=None,
+        actor=member.user,
+        project=quota.project,
+        api_key=quota.api_key,
+    )
+    messages.success(request, "The limit is removed.")
+    return redirect("portal:limits", slug)

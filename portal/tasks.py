@@ -1,0 +1,26 @@
+"""Celery tasks of the portal: each calls one service and is safe to repeat."""
+
+from __future__ import annotations
+
+from celery import shared_task
+from django.utils import timezone
+
+from portal.operator import services as operator
+from portal.organizations import invitations
+from portal.quotas import snapshot
+
+
+@shared_task(name="portal.tasks.publish_snapshots")
+def publish_snapshots() -> int:
+    """Heals whatever write of limits was lost."""
+    return snapshot.publish_all()
+
+
+@shared_task(name="portal.tasks.expire_invitations")
+def expire_invitations() -> int:
+    return invitations.close_expired(now=timezone.now())
+
+
+@shared_task(name="portal.tasks.run_invoices")
+def run_invoices(run_id: int) -> None:
+    operator.execute_run(run_id)

@@ -1,0 +1,194 @@
+"""How the portal's templates print icons, money, counts, durations, times and form fields."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django import forms, template
+from django.forms import BoundField
+from django.templatetags.static import static
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from billing.money import format_minor, format_nano
+
+register = template.Library()
+
+WIDGET_CLASSES = {
+    forms.Select: "select",
+    forms.Textarea: "textarea",
+    forms.CheckboxInput: "",
+    forms.HiddenInput: "",
+}
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    """An icon of the sprite, hidden from screen readers: the text beside it says what it means."""
+    sprite = static("img/icons.svg")
+    return format_html('<svg class="icon" aria-hidden="true"><use href="{}#{}"></use></svg>', sprite, name)
+
+
+@register.filter
+def money(amount_nano: int | None, currency: str = "USD") -> str:
+    """The exact amount, from nano-units."""
+    return "–" if amount_nano is None else format_nano(amount_nano, currency)
+
+
+@register.filter
+def money_short(amount_nano: int | None, currency: str = "USD") -> str:
+    """For headings: to the cent, or to four digits when it is under a cent. The exact amount belongs in a title."""
+    if amount_nano is None:
+        return "–"
+    step = 10_000_000 if abs(amount_nano) >= 10_000_000 or amount_nano == 0 else 100_000
+    rounded = (abs(amount_nano) + step // 2) // step * step
+    if rounded == 0 and amount_nano:
+        return format_nano(amount_nano, currency)
+    return format_nano(rounded if amount_nano >= 0 else -rounded, currency)
+
+
+@register.filter
+def cents(amount_minor: int | None, currency: str = "USD") -> str:
+    return "–" if amount_minor is None else format_minor(amount_minor, currency)
+
+
+@register.filter
+def count(number: int | None) -> str:
+    return "–" if number is None else f"{number:,}"
+
+
+@register.filter
+def count_short(number: int | None) -> str:
+    """1,234 as it is; 12,345 as 12.3K; 1,234,567 as 1.23M."""
+    if number is None:
+        return "–"
+    for size, unit in ((1_000_000_000, "B"), (1_000_000, "M"), (10_000, "K")):
+        if number >= size:
+            divisor = 1_000 if unit == "K" else size
+            return f"{number / divisor:.3g}{unit}" if number / divisor < 1000 else f"{number / divisor:,.0f}{unit}"
+    return f"{number:,}"
+
+
+@register.filter
+def duration(milliseconds: float | None) -> str:
+    """Milliseconds as people read them: 87 ms, 1.24 s, 2 min 5 s."""
+    if milliseconds is None:
+        return "–"
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1000:.2f} s"
+    minutes, seconds = divmod(round(milliseconds / 1000), 60)
+    return f"{minutes} min {seconds} s"
+
+
+@register.filter
+def percent(ratio: float | None) -> str:
+    if ratio is None:
+        return "–"
+    return "100 %" if ratio == 1 else f"{min(ratio, 0.99999) * 100:.3f}".rstrip("0").rstrip(".") + " %"
+
+
+@register.filter
+def percent_short(ratio: float) -> str:
+    return f"{ratio * 100:.1f} %"
+
+
+@register.filter
+def lookup(names: dict[int, str], key: int | None) -> str:
+    """The name of an id, or a dash."""
+    return names.get(key, "–") if key is not None else "–"
+
+
+@register.filter
+def item(values: dict[int, Any], key: int) -> Any:
+    """The value of a key, or None."""
+    return values.get(key)
+
+
+@register.filter
+def age(period: timedelta) -> str:
+    """A period in its largest unit."""
+    seconds = period.total_seconds()
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+@register.filter
+def when(moment: datetime | None) -> SafeString | str:
+    """Date and time in the reader's zone; the exact UTC time is in the title."""
+    return _time(moment, "j M Y, H:i")
+
+
+@register.filter
+def when_exact(moment: datetime | None) -> SafeString | str:
+    return _time(moment, "j M Y, H:i:s")
+
+
+@register.filter
+def day(moment: datetime | None) -> SafeString | str:
+    return _time(moment, "j M Y")
+
+
+@register.filter
+def ago(moment: datetime | None) -> SafeString | str:
+    """Short and relative: just now, 5 min ago, 3 h ago, else the day."""
+    if moment is None:
+        return "never"
+    seconds = (timezone.now() - moment).total_seconds()
+    if seconds < 60:
+        text = "just now"
+    elif seconds < 3600:
+        text = f"{seconds // 60:.0f} min ago"
+    elif seconds < 86_400:
+        text = f"{seconds // 3600:.0f} h ago"
+    else:
+        return day(moment)
+    return _tagged(moment, text)
+
+
+def _time(moment: datetime | None, form: str) -> SafeString | str:
+    if moment is None:
+        return "–"
+    return _tagged(moment, date_format(timezone.localtime(moment), form))
+
+
+def _tagged(moment: datetime, text: str) -> SafeString:
+    exact = moment.astimezone(UTC)
+    title = f"{exact:%Y-%m-%d %H:%M:%S} UTC"
+    return format_html('<time datetime="{}" title="{}">{}</time>', exact.isoformat(), title, text)
+
+
+@register.inclusion_tag("portal/_field.html")
+def field(bound: BoundField, label: str | None = None, **attributes: Any) -> dict[str, Any]:
+    """A form field with its label, hint and errors. Attributes are the widget's; `_` in a name becomes `-`."""
+    widget = bound.field.widget
+    kind = next((name for base, name in WIDGET_CLASSES.items() if isinstance(widget, base)), "input")
+    attrs = {name.replace("_", "-"): value for name, value in attributes.items()}
+    if kind:
+        attrs["class"] = kind
+    if bound.errors:
+        attrs["aria-errormessage"] = f"{bound.auto_id}_error"
+    return {
+        "bound": bound,
+        "widget": bound.as_widget(attrs=attrs),
+        "label": bound.label if label is None else label,
+        "is_check": isinstance(widget, forms.CheckboxInput),
+    }
+
+
+@register.simple_tag(takes_context=True)
+def query(context: template.Context, **changes: Any) -> str:
+    """The page's query string with some parameters replaced, or removed when None or empty."""
+    parameters = context["request"].GET.copy()
+    for name, value in changes.items():
+        if value in (None, ""):
+            parameters.pop(name, None)
+        else:
+            parameters[name] = str(value)
+    return f"?{parameters.urlencode()}" if parameters else "?"

@@ -1,0 +1,133 @@
+// Small behaviours of every page: theme, menus, dialogs, copy buttons, tabs, the reader's time zone.
+(() => {
+  "use strict";
+  const root = document.documentElement;
+  const on = (type, selector, act) =>
+    document.addEventListener(type, (event) => {
+      const target = event.target instanceof Element && event.target.closest(selector);
+      if (target) act(target, event);
+    });
+
+  // The server prints times in this zone from the next page on.
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (zone) document.cookie = `time_zone=${encodeURIComponent(zone)};path=/;max-age=31536000;samesite=lax`;
+
+  // Theme: system, light, dark.
+  const themes = ["system", "light", "dark"];
+  const showTheme = () => {
+    const label = document.querySelector("[data-theme-label]");
+    if (label) label.textContent = `Theme: ${root.dataset.theme || "system"}`;
+  };
+  on("click", "[data-theme-next]", () => {
+    const next = themes[(themes.indexOf(root.dataset.theme || "system") + 1) % themes.length];
+    if (next === "system") {
+      delete root.dataset.theme;
+      localStorage.removeItem("theme");
+    } else {
+      root.dataset.theme = next;
+      localStorage.setItem("theme", next);
+    }
+    showTheme();
+    document.dispatchEvent(new Event("theme"));
+  });
+  showTheme();
+
+  // Sidebar on a narrow screen.
+  const toggle = document.querySelector("[data-nav-toggle]");
+  const openNav = (isOpen) => {
+    root.classList.toggle("nav-open", isOpen);
+    toggle?.setAttribute("aria-expanded", String(isOpen));
+  };
+  on("click", "[data-nav-toggle]", () => openNav(!root.classList.contains("nav-open")));
+  on("click", "[data-nav-close]", () => openNav(false));
+
+  // Menus close on a click elsewhere and on Escape.
+  const closeMenus = (except) => {
+    for (const menu of document.querySelectorAll("details.menu[open]")) if (menu !== except) menu.open = false;
+  };
+  document.addEventListener("click", (event) => closeMenus(event.target.closest?.("details.menu")));
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    const menu = document.querySelector("details.menu[open]");
+    closeMenus();
+    menu?.querySelector("summary").focus();
+    openNav(false);
+  });
+
+  // Dialogs: a button opens the one it names; a dialog in a fetched part opens itself.
+  on("click", "[data-dialog]", (button) => document.getElementById(button.dataset.dialog)?.showModal());
+  on("click", "[data-close]", (button) => button.closest("dialog")?.close());
+  const openFetched = (scope) => {
+    for (const dialog of scope.querySelectorAll("dialog[data-open]")) if (!dialog.open) dialog.showModal();
+  };
+  openFetched(document);
+  document.addEventListener("htmx:afterSwap", (event) => openFetched(event.detail.target.parentElement || document));
+  // A dialog that holds something shown once leads on to the page it belongs to.
+  document.addEventListener(
+    "close",
+    (event) => {
+      const next = event.target.dataset?.next;
+      if (next) location.assign(next);
+    },
+    true,
+  );
+
+  // Copy buttons: the text of the element they name, or their own data-copy.
+  on("click", "[data-copy], [data-copy-from]", async (button) => {
+    const source = button.dataset.copyFrom && document.getElementById(button.dataset.copyFrom);
+    const text = source ? source.textContent.trim() : button.dataset.copy;
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      // No clipboard on plain http: select the text, so that the reader's own copy works.
+      if (source) getSelection().selectAllChildren(source);
+      return;
+    }
+    const label = button.querySelector("[data-label]");
+    const use = button.querySelector("use");
+    const before = { label: label?.textContent, icon: use?.getAttribute("href") };
+    if (button.classList.contains("is-copied")) return;
+    button.classList.add("is-copied");
+    if (label) label.textContent = "Copied";
+    use?.setAttribute("href", before.icon.replace(/#.*/, "#check"));
+    setTimeout(() => {
+      button.classList.remove("is-copied");
+      if (label) label.textContent = before.label;
+      use?.setAttribute("href", before.icon);
+    }, 1600);
+  });
+
+  // Tabs: one panel of a group shown; arrow keys move.
+  const choose = (tab) => {
+    for (const other of tab.parentElement.querySelectorAll("[role=tab]")) {
+      const isChosen = other === tab;
+      other.setAttribute("aria-selected", String(isChosen));
+      other.tabIndex = isChosen ? 0 : -1;
+      document.getElementById(other.getAttribute("aria-controls")).hidden = !isChosen;
+    }
+  };
+  on("click", "[role=tab]", choose);
+  on("keydown", "[role=tab]", (tab, event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const tabs = [...tab.parentElement.querySelectorAll("[role=tab]")];
+    const next = tabs[(tabs.indexOf(tab) + step + tabs.length) % tabs.length];
+    choose(next);
+    next.focus();
+  });
+
+  // Filters apply as they are changed.
+  on("change", "form[data-submit-on-change]", (form) => form.requestSubmit());
+  on("submit", "form[data-submit-on-change]", (form) => {
+    for (const input of form.elements) if (input.name && !input.value) input.disabled = true;
+  });
+
+  // A form is sent once.
+  on("submit", "form[method=post]", (form) => {
+    for (const button of form.querySelectorAll("button[type=submit]")) setTimeout(() => (button.disabled = true));
+  });
+  addEventListener("pageshow", (event) => {
+    if (!event.persisted) return;
+    for (const button of document.querySelectorAll("form[method=post] button[type=submit]")) button.disabled = false;
+  });
+})();
