@@ -14,7 +14,7 @@ from config.local.program import Program, answers
 from config.local.state import RunFolder, kept_secret
 from config.local.valkey import EmbeddedValkey
 
-HEALTH_PATH = "/healthz"
+HEALTH_PATH = "/health"
 WORKER_PROCESSES = 2
 
 

@@ -15,7 +15,10 @@ PACKAGES = ("config", "api", "portal", "billing", "inference_grpc", "kernels")
 # Outside packages that only these files may import.
 RESERVED = {
     "stripe": {"billing/payments/stripe_gateway.py"},
-    "redis": {"api/admission.py", "api/auth.py", "api/valkey.py", "portal/quotas/snapshot.py"},
+    "redis": {
+        *("api/admission.py", "api/auth.py", "api/credit.py", "api/stores.py", "api/valkey.py"),
+        "portal/quotas/snapshot.py",
+    },
 }
 
 
