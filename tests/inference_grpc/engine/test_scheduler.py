@@ -1,0 +1,247 @@
+"""Who runs when: budgets, admission, preemption, fair shares. No model: each step is taken as run."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inference_grpc.cache.coordinator import CacheCoordinator
+from inference_grpc.core.batch import Batch
+from inference_grpc.core.request import SamplingParams
+from inference_grpc.core.sequence import Sequence
+from inference_grpc.engine.scheduler import Scheduler
+
+PAGE = 4
+
+
+class World:
+    """A scheduler whose steps run at once; each sampled token is 7 until a sequence has its fill."""
+
+    def __init__(self, *, pages: int = 100, max_sequences: int = 8, prefill_tokens: int = 16) -> None:
+        self.cache = CacheCoordinator(pages=pages, page_tokens=PAGE)
+        self.scheduler = Scheduler(self.cache, max_sequences=max_sequences, prefill_tokens=prefill_tokens)
+        self.finished: list[Sequence] = []
+        self.prefill_tokens = prefill_tokens
+        self._arrivals = 0
+
+    def add(
+        self, prompt: list[int], *, output: int = 3, tenant: str = "ada", priority: int = 0, **rest: object
+    ) -> Sequence:
+        sequence = Sequence(
+            key=self._arrivals,
+            choice=0,
+            prompt_ids=prompt,
+            sampling=SamplingParams(),
+            seed=0,
+            max_tokens=output,
+            tenant=tenant,
+            priority=priority,
+            arrival=self._arrivals,
+            **rest,  # type: ignore[arg-type]
+        )
+        self._arrivals += 1
+        self.scheduler.add(sequence)
+        return sequence
+
+    def step(self) -> Batch:
+        batch = self.scheduler.schedule()
+        self.check(batch)
+        sampling = batch.sampling
+        self.scheduler.commit(batch)
+        for sequence in sampling:
+            sequence.append(7)
+            if sequence.generated >= sequence.max_tokens:
+                self.scheduler.remove(sequence)
+                self.finished.append(sequence)
+        self.cache.check_integrity(self.scheduler.sequences())
+        return batch
+
+    def check(self, batch: Batch) -> None:
+        assert batch.chunks or not self.scheduler.has_work, "work is left, and nothing runs"
+        assert len({id(chunk.sequence) for chunk in batch.chunks}) == len(batch.chunks)
+        decoding = sum(1 for chunk in batch.chunks if chunk.sequence.remaining == 1)
+        assert batch.tokens <= max(self.prefill_tokens, decoding + PAGE)
+        for chunk in batch.chunks:
+            assert chunk.start == chunk.sequence.computed
+            assert 0 < chunk.count <= chunk.sequence.remaining
+            assert chunk.end <= len(chunk.sequence.page_ids) * PAGE
+
+    def run(self, limit: int = 2000) -> None:
+        for _ in range(limit):
+            if not self.scheduler.has_work:
+                return
+            self.step()
+        pytest.fail("the work does not come to an end")
+
+
+def test_prompts_are_cut_to_the_budget_and_mixed_with_decoding() -> None:
+    world = World(prefill_tokens=16)
+    short, long = world.add(list(range(5)), output=9), world.add(list(range(100, 140)))
+    assert [(c.sequence, c.count) for c in world.step().chunks] == [(short, 5), (long, 11)]
+    assert [(c.sequence, c.count) for c in world.step().chunks] == [(short, 1), (long, 15)]
+    assert long.generated == 0
+    world.run()
+    assert len(world.finished) == 2
+
+
+def test_prefill_goes_on_when_decoding_fills_the_budget() -> None:
+    world = World(max_sequences=8, prefill_tokens=4)
+    for n in range(5):
+        world.add([n], output=50)
+    for _ in range(3):
+        world.step()
+    late = world.add(list(range(50, 70)))
+    for _ in range(5):
+        world.step()
+    assert late.generated == 1
+
+
+def test_no_more_than_the_limit_run_and_the_next_follows_at_once() -> None:
+    world = World(max_sequences=2)
+    first, second, third = (world.add([n], output=2 + n) for n in range(3))
+    world.step()
+    assert world.scheduler.running == [first, second]
+    assert world.scheduler.waiting == 1
+    world.step()
+    assert world.finished == [first]
+    world.step()
+    assert third in world.scheduler.running or third in world.finished
+
+
+def test_a_sequence_waits_until_there_are_pages_for_all_of_it_and_a_reserve() -> None:
+    world = World(pages=6, prefill_tokens=64)
+    first = world.add(list(range(12)), output=2)
+    second = world.add(list(range(100, 112)), output=2)
+    assert [chunk.sequence for chunk in world.step().chunks] == [first]
+    world.run()
+    assert world.finished == [first, second]
+    assert world.scheduler.preemptions == 0
+
+
+def test_the_latest_gives_way_when_pages_run_out_and_later_goes_on() -> None:
+    world = World(pages=6, prefill_tokens=64)
+    first, second = world.add([1, 2, 3], output=18), world.add([4, 5, 6], output=18)
+    world.run()
+    assert world.scheduler.preemptions > 0
+    assert world.finished == [first, second]
+    assert all(sequence.generated == 18 for sequence in world.finished)
+
+
+def test_the_less_important_gives_way_first() -> None:
+    world = World(pages=6, prefill_tokens=64)
+    low = world.add([1, 2, 3], output=18, priority=0)
+    world.step()
+    high = world.add([4, 5, 6], output=18, priority=5)
+    world.run()
+    assert world.finished == [high, low]
+
+
+def test_a_higher_priority_is_admitted_first() -> None:
+    world = World(max_sequences=1)
+    running = world.add([1], output=2)
+    world.step()
+    low, high = world.add([2], priority=-1), world.add([3], priority=1)
+    world.run()
+    assert world.finished == [running, high, low]
+
+
+def test_a_tenant_with_many_requests_does_not_delay_another() -> None:
+    world = World(max_sequences=1, prefill_tokens=64)
+    for n in range(10):
+        world.add([n] * 8, output=4, tenant="ada")
+    world.step()
+    world.add([50] * 8, output=4, tenant="ben")
+    world.run()
+    assert [sequence.tenant for sequence in world.finished].index("ben") <= 2
+
+
+def test_shares_even_out_by_tokens_not_by_requests() -> None:
+    world = World(max_sequences=1, prefill_tokens=64)
+    for n in range(40):
+        world.add([n] * 4, output=2, tenant="small")
+        world.add([100 + n] * 40, output=2, tenant="large")
+    while len(world.finished) < 30:
+        world.step()
+    served = {
+        tenant: sum(len(s.token_ids) for s in world.finished if s.tenant == tenant) for tenant in ("small", "large")
+    }
+    assert 0.5 < served["small"] / served["large"] < 2.0
+
+
+def test_a_tenant_that_comes_back_has_saved_nothing_up() -> None:
+    world = World(max_sequences=1, prefill_tokens=64)
+    world.add([1], output=1, tenant="idler")
+    world.run()
+    for n in range(20):
+        world.add([n] * 20, output=2, tenant="worker")
+    for _ in range(20):
+        world.step()
+    for n in range(10):
+        world.add([100 + n] * 20, output=2, tenant="idler")
+    before = len(world.finished)
+    while len(world.finished) < before + 10:
+        world.step()
+    latest = [sequence.tenant for sequence in world.finished[before:]]
+    assert 3 <= latest.count("idler") <= 7
+
+
+def test_further_choices_share_the_pages_of_the_prompt() -> None:
+    world = World(prefill_tokens=8)
+    prompt = list(range(18))
+    leader = world.add(prompt)
+    followers = [world.add(prompt, leader=leader) for _ in range(2)]
+    while not leader.prompt_done:
+        batch = world.step()
+        assert [chunk.sequence for chunk in batch.chunks] == [leader]
+    world.step()
+    for follower in followers:
+        assert follower.page_ids[:4] == leader.page_ids[:4]
+        assert follower.cached_tokens == 16
+    world.run()
+
+
+def test_followers_go_on_when_their_leader_is_gone() -> None:
+    world = World()
+    leader = world.add(list(range(50)))
+    follower = world.add(list(range(50)), leader=leader)
+    world.step()
+    world.scheduler.remove(leader)
+    world.run()
+    assert world.finished == [follower]
+
+
+REQUESTS = st.lists(
+    st.tuples(
+        st.integers(1, 30),  # prompt tokens
+        st.integers(1, 12),  # output
+        st.sampled_from(["ada", "ben", "cyd"]),
+        st.integers(0, 2),  # priority
+        st.integers(0, 6),  # steps before the next
+        st.booleans(),  # cancelled before the next
+    ),
+    min_size=1,
+    max_size=14,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(requests=REQUESTS, pages=st.integers(11, 24), max_sequences=st.integers(1, 6), prefill_tokens=st.integers(1, 24))
+def test_everything_ends_and_every_page_comes_back(
+    requests: list[tuple[int, int, str, int, int, bool]], pages: int, max_sequences: int, prefill_tokens: int
+) -> None:
+    world = World(pages=pages, max_sequences=max_sequences, prefill_tokens=prefill_tokens)
+    cancelled: list[Sequence] = []
+    added: list[Sequence] = []
+    for prompt, output, tenant, priority, steps, is_cancelled in requests:
+        added.append(world.add([n % 3 for n in range(prompt)], output=output, tenant=tenant, priority=priority))
+        for _ in range(steps):
+            world.step()
+        if is_cancelled and added[-1] not in world.finished:
+            world.scheduler.remove(added[-1])
+            cancelled.append(added[-1])
+            world.cache.check_integrity(world.scheduler.sequences())
+    world.run()
+    assert {id(s) for s in world.finished} | {id(s) for s in cancelled} == {id(s) for s in added}
+    assert all(sequence.generated == sequence.max_tokens for sequence in world.finished)
+    assert world.cache.pool.held == 0

@@ -1,0 +1,3 @@
+from tests.inference_grpc.engine_fixtures import tiny_path
+
+__all__ = ["tiny_path"]

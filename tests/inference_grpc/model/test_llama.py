@@ -1,0 +1,214 @@
+"""The logits are those of `transformers` on the same weights, and the same bits in any chunks and any company."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inference_grpc.core.batch import Batch, Chunk
+from inference_grpc.core.request import SamplingParams
+from inference_grpc.core.sequence import Sequence
+from inference_grpc.model.config import LlamaConfig, read_config
+from inference_grpc.model.gguf import GgufFile
+from inference_grpc.model.linear import HalfLinear, Precision, make_linear, rows_are_independent
+from inference_grpc.model.llama import LlamaModel, load_llama
+from inference_grpc.model.resolve import EMBEDDED_MODEL, resolve_model
+from tests.inference_grpc import tiny_model
+
+PAGE = 16
+
+
+def make_sequence(token_ids: list[int], first_page: int = 0) -> Sequence:
+    sequence = Sequence(key=0, choice=0, prompt_ids=token_ids, sampling=SamplingParams(), seed=0, max_tokens=1)
+    # Page ids out of order, as they are in use.
+    sequence.page_ids = [first_page + page for page in range(-(-len(token_ids) // PAGE) - 1, -1, -1)]
+    return sequence
+
+
+def load(path: Path, precision: Precision) -> LlamaModel:
+    model, _ = load_llama(path, name="m", precision=precision)
+    model.allocate(pages=200, page_tokens=PAGE)
+    return model
+
+
+def in_chunks(model: LlamaModel, sequence: Sequence, sizes: list[int]) -> torch.Tensor:
+    """Logits of the last token, computed in chunks of these sizes and the rest."""
+    start, total = 0, len(sequence.token_ids)
+    for size in [*sizes, total]:
+        count = min(size, total - start)
+        if count:
+            logits = model.forward(Batch([Chunk(sequence, start, count)]))
+            start += count
+    return logits[0]
+
+
+def every_position(model: LlamaModel, token_ids: list[int]) -> torch.Tensor:
+    """Logits after each token, one at a time."""
+    rows = []
+    for end in range(1, len(token_ids) + 1):
+        sequence = make_sequence(token_ids)
+        sequence.token_ids = token_ids[:end]
+        rows.append(model.forward(Batch([Chunk(sequence, end - 1, 1)]))[0])
+    return torch.stack(rows)
+
+
+def reference_logits(path: Path, token_ids: list[int]) -> torch.Tensor:
+    """`transformers` on the same weights, [tokens, vocabulary]."""
+    file = GgufFile(path)
+    config = read_config(file)
+    scaling = {"rope_type": "default", "rope_theta": config.rope_base}
+    if config.rope_scale != 1.0:
+        scaling |= {"rope_type": "linear", "factor": config.rope_scale}
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(
+                vocab_size=config.vocabulary,
+                hidden_size=config.hidden,
+                intermediate_size=config.feed_forward,
+                num_hidden_layers=config.layers,
+                num_attention_heads=config.heads,
+                num_key_value_heads=config.kv_heads,
+                head_dim=config.head_size,
+                max_position_embeddings=config.context_tokens,
+                rms_norm_eps=config.norm_epsilon,
+                rope_parameters=scaling,
+                tie_word_embeddings="output.weight" not in file.tensors,
+            )
+        )
+    model.to_empty(device="cpu")
+    model.load_state_dict(reference_state(file, config), strict=False)
+    model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+    with torch.inference_mode():
+        logits: torch.Tensor = model.eval()(torch.tensor([token_ids])).logits[0]
+    return logits
+
+
+def reference_state(file: GgufFile, config: LlamaConfig) -> dict[str, torch.Tensor]:
+    def tensor(name: str) -> torch.Tensor:
+        return torch.from_numpy(file.read(name, file.tensors[name].shape))
+
+    def unpermuted(name: str) -> torch.Tensor:
+        """A GGUF has the rows of a head in pairs, `transformers` in halves."""
+        weight = tensor(name)
+        pairs = weight.view(-1, config.head_size // 2, 2, weight.shape[1])
+        return pairs.transpose(1, 2).reshape(weight.shape)
+
+    state = {
+        "model.embed_tokens.weight": tensor("token_embd.weight"),
+        "model.norm.weight": tensor("output_norm.weight"),
+    }
+    state["lm_head.weight"] = tensor("output.weight" if "output.weight" in file.tensors else "token_embd.weight")
+    for n in range(config.layers):
+        ours, theirs = f"blk.{n}.", f"model.layers.{n}."
+        state |= {
+            f"{theirs}input_layernorm.weight": tensor(f"{ours}attn_norm.weight"),
+            f"{theirs}post_attention_layernorm.weight": tensor(f"{ours}ffn_norm.weight"),
+            f"{theirs}self_attn.q_proj.weight": unpermuted(f"{ours}attn_q.weight"),
+            f"{theirs}self_attn.k_proj.weight": unpermuted(f"{ours}attn_k.weight"),
+            f"{theirs}self_attn.v_proj.weight": tensor(f"{ours}attn_v.weight"),
+            f"{theirs}self_attn.o_proj.weight": tensor(f"{ours}attn_output.weight"),
+            f"{theirs}mlp.gate_proj.weight": tensor(f"{ours}ffn_gate.weight"),
+            f"{theirs}mlp.up_proj.weight": tensor(f"{ours}ffn_up.weight"),
+            f"{theirs}mlp.down_proj.weight": tensor(f"{ours}ffn_down.weight"),
+        }
+    return state
+
+
+@pytest.fixture(scope="module")
+def token_ids() -> list[int]:
+    return np.random.default_rng(3).integers(0, len(tiny_model.vocabulary()[0]), 150).tolist()
+
+
+@pytest.fixture(scope="module")
+def models(tiny_path: Path) -> dict[Precision, LlamaModel]:
+    return {"float16": load(tiny_path, "float16"), "float32": load(tiny_path, "float32")}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{}, {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}],
+    ids=["plain", "linear rope scaling"],
+)
+def test_logits_equal_transformers(tmp_path: Path, token_ids: list[int], overrides: dict) -> None:
+    weights = tiny_model.tensors()
+    weights["output.weight"] = tiny_model.tensors(seed=9)["token_embd.weight"]
+    path = tiny_model.write_gguf(tmp_path / "m.gguf", weights=weights, overrides=overrides)
+    model, expected = load(path, "float32"), reference_logits(path, token_ids)
+    for sizes in ([], [1], [7, 33, 1, 40], [16] * 9, [63, 2]):
+        actual = in_chunks(model, make_sequence(token_ids), sizes)
+        torch.testing.assert_close(actual, expected[-1], rtol=1e-4, atol=2e-4)
+    torch.testing.assert_close(every_position(model, token_ids), expected, rtol=1e-4, atol=2e-4)
+
+
+def test_embedded_model_equals_transformers() -> None:
+    _, path = resolve_model(EMBEDDED_MODEL)
+    token_ids = np.random.default_rng(5).integers(20, 49_000, 90).tolist()
+    expected = reference_logits(path, token_ids)[-1]
+    exact = in_chunks(load(path, "float32"), make_sequence(token_ids), [17, 5])
+    torch.testing.assert_close(exact, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["float16", "float32"])
+@settings(max_examples=25, deadline=None)
+@given(sizes=st.lists(st.integers(1, 70), max_size=6), others=st.integers(0, 9), seed=st.integers(0, 99))
+def test_bits_do_not_depend_on_chunks_or_neighbours(
+    models: dict[Precision, LlamaModel],
+    token_ids: list[int],
+    precision: Precision,
+    sizes: list[int],
+    others: int,
+    seed: int,
+) -> None:
+    model = models[precision]
+    alone = in_chunks(model, make_sequence(token_ids), [])
+    assert torch.equal(in_chunks(model, make_sequence(token_ids, 20), sizes), alone)
+
+    generator = np.random.default_rng(seed)
+    neighbours = [make_sequence(token_ids[: generator.integers(1, 140)], 40 + 10 * n) for n in range(others)]
+    chunks = [Chunk(neighbour, 0, len(neighbour.token_ids)) for neighbour in neighbours]
+    in_company = make_sequence(token_ids, 20)
+    model.forward(Batch([*chunks, Chunk(in_company, 0, len(token_ids) - 1)]))
+    decoding = [Chunk(other, len(other.token_ids) - 1, 1) for other in neighbours]
+    place = int(generator.integers(0, others + 1))
+    batch = Batch([*decoding[:place], Chunk(in_company, len(token_ids) - 1, 1), *decoding[place:]])
+    assert torch.equal(model.forward(batch)[place], alone)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_of_the_default_product_are_independent_for_the_embedded_shapes(threads: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for out_features, in_features in ((960, 576), (576, 576), (3072, 576), (576, 1536)):
+            weight = torch.randn(out_features, in_features, generator=generator)
+            assert rows_are_independent(make_linear(weight, "float16"), in_features)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_products_of_dependent_rows_are_found() -> None:
+    assert not rows_are_independent(lambda x: x * x.shape[0], 8)
+    assert isinstance(make_linear(torch.ones(4, 8), "float16"), HalfLinear)
+
+
+def test_other_pages_stay_untouched_and_cleared_pages_are_zero(models: dict[Precision, LlamaModel]) -> None:
+    model = models["float32"]
+    model.clear_pages(range(150, 160))
+    model.forward(Batch([Chunk(make_sequence([5] * 20, 150), 0, 20)]))
+    assert model._pools[0][150:152].abs().sum() > 0
+    assert model._pools[0][152:160].abs().sum() == 0
+    model.clear_pages([150, 151])
+    assert model._pools[1][150:160].abs().sum() == 0
+
+
+def test_page_sizes_that_do_not_fit_the_span_are_refused(tiny_path: Path) -> None:
+    model, _ = load_llama(tiny_path, name="m", precision="float32")
+    with pytest.raises(ValueError, match="page_tokens is 24"):
+        model.allocate(pages=4, page_tokens=24)
