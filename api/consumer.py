@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 from channels.consumer import AsyncConsumer
@@ -34,8 +35,11 @@ from api.http import (
     read_body,
     wait_for_disconnect,
 )
+from api.idempotency import services as idempotency
+from api.idempotency.errors import IdempotencyConflict
 from api.protocols.dialect import Dialect, Parsed, Writer
 from api.protocols.errors import BadRequest
+from api.stores import STORE_ERRORS, in_thread
 from inference_grpc.events import Event, Failed, Finished, Started
 
 logger = logging.getLogger(__name__)
@@ -44,6 +48,7 @@ logger = logging.getLogger(__name__)
 JOIN_WINDOW_S = 0.008
 KEEPALIVE_S = 12.0
 SEND_TIMEOUT_S = 60.0
+IDEMPOTENCY_KEY_LIMIT = 255
 STOPPING = "The server is stopping; try again."
 
 
@@ -66,6 +71,7 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
         self._writing = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope = scope
         self._headers = headers_of(scope)
         self._request_id = new_request_id()
         self._answer = Answer(send, self._headers, str(self._request_id), self._dialect.ERROR_STYLE)
@@ -127,17 +133,65 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
     async def authenticate(self, body: bytes) -> Caller:
         return await self._gateway.keys.authenticate(self._headers, self._dialect.ERROR_STYLE)
 
+    async def prepare(self, caller: Caller, parsed: Any, body_bytes: int) -> int:
+        """Complete a parsed body from what is kept for its caller; returns the bytes that bound the prompt."""
+        return body_bytes
+
+    async def keep(self, caller: Caller, parsed: Any, writer: Writer) -> None:
+        """The answer is whole and its record durable; its end has not left yet."""
+
     async def _call(self, body: bytes) -> None:
         self._gateway.refuse_when_unable()
         caller = await self.authenticate(body)
         self._answer.organization = caller.organization_slug
+        if key := self._headers.get(b"idempotency-key"):
+            await self._run_once(caller, key.decode("latin-1"), body)
+        else:
+            await self._run(caller, body)
+
+    async def _run_once(self, caller: Caller, key: str, body: bytes) -> None:
+        """Under an Idempotency-Key: a repeat gets the first answer, and runs nothing."""
+        if len(key) > IDEMPOTENCY_KEY_LIMIT:
+            raise BadRequest(f"Idempotency-Key has {len(key)} characters; at most {IDEMPOTENCY_KEY_LIMIT} are kept.")
+        claim: dict[str, Any] = {"project_id": caller.project_id, "key": key, "request_id": self._request_id}
+        digest = idempotency.digest(self._scope["path"], body)
+        try:
+            kept = await in_thread(idempotency.claim, **claim, digest=digest, now=datetime.now(UTC))
+        except IdempotencyConflict as error:
+            raise ApiError("conflict", str(error)) from None
+        except STORE_ERRORS as error:
+            raise ApiError("store_unavailable", "Kept answers cannot be read right now; try again.") from error
+        if kept is not None:
+            headers = [("content-type", kept.content_type), ("idempotent-replayed", "true")]
+            await self._answer.whole(kept.status, kept.body, headers)
+            return
+        answer = self._answer
+        answer.start_recording()
+        try:
+            await self._run(caller, body)
+        finally:
+            try:
+                if answer.is_recorded:
+                    whole: dict[str, Any] = {
+                        "status": 200,
+                        "content_type": answer.content_type,
+                        "body": answer.recorded,
+                    }
+                    await in_thread(idempotency.finish, **claim, **whole)
+                else:
+                    await in_thread(idempotency.release, **claim)
+            except STORE_ERRORS as error:
+                logger.warning("idempotency_not_kept request_id=%s error=%s", self._request_id, type(error).__name__)
+
+    async def _run(self, caller: Caller, body: bytes) -> None:
         parsed: Parsed = self._dialect.parse(body)
         self._parsed = parsed
+        body_bytes = await self.prepare(caller, parsed, len(body))
         generation = await self._gateway.admit(
             caller,
             parsed.requests,
             protocol=self._dialect.NAME,
-            body_bytes=len(body),
+            body_bytes=body_bytes,
             request_id=self._request_id,
             accepted_at=self._answer.accepted_at,
         )
@@ -147,9 +201,9 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
             generation.cancel()
         events = await generation.begin()
         if parsed.requests[0].stream:
-            await self._stream(generation, events)
+            await self._stream(caller, generation, events)
         else:
-            await self._plain(generation, events)
+            await self._plain(caller, generation, events)
 
     def _make_writer(self) -> Writer:
         """Late, because a retried attempt has another id."""
@@ -163,7 +217,7 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
             created=int(time.time()),
         )
 
-    async def _plain(self, generation: Generation | FanOut, events: list[Event]) -> None:
+    async def _plain(self, caller: Caller, generation: Generation | FanOut, events: list[Event]) -> None:
         writer = self._make_writer()
         while True:
             for event in events:
@@ -178,11 +232,12 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
                 await generation.finish(last)
                 if last.cancelled:
                     raise ApiError("shutting_down", STOPPING)
+                await self.keep(caller, self._parsed, writer)
                 await self._answer.whole(200, writer.result())
                 return
             events = await generation.next()
 
-    async def _stream(self, generation: Generation | FanOut, events: list[Event]) -> None:
+    async def _stream(self, caller: Caller, generation: Generation | FanOut, events: list[Event]) -> None:
         """One write a step: all that has arrived, joined. The record is durable before the closing frames leave."""
         answer = self._answer
         while True:
@@ -191,9 +246,11 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
                 is_over = True
                 await generation.finish(last)
             async with self._writing:
-                if not answer.is_gone:
-                    await self._begin_stream()
-                    await answer.write(b"".join(map(self._frame, events)), is_last=is_over)
+                writer = await self._begin_stream()
+                frames = b"".join(map(self._frame, events))
+                if isinstance(last, Finished) and not last.cancelled:
+                    await self.keep(caller, self._parsed, writer)
+                await answer.write(frames, is_last=is_over)
             if is_over:
                 return
             if answer.is_gone:

@@ -11,10 +11,12 @@ from urllib.parse import unquote
 import msgspec
 import orjson
 
+from api.auth import Caller
 from api.errors import ApiError
 from api.gateway import Gateway
 from api.generation import new_request_id
 from api.http import (
+    STREAM_HEADERS,
     Answer,
     ClientGone,
     Receive,
@@ -27,6 +29,7 @@ from api.http import (
 )
 from api.protocols.dialect import Counter, ErrorStyle
 from api.protocols.errors import BadRequest
+from api.protocols.request import GenerationRequest
 from inference_grpc.errors import EngineError
 from portal.catalog.selectors import ModelInfo
 
@@ -55,16 +58,22 @@ class Exchange:
         check_encoding(self.headers)
         return await read_body(self._receive, self.headers, self.gateway.body_limit_bytes)
 
-    async def authenticate(self) -> None:
+    async def authenticate(self) -> Caller:
         caller = await self.gateway.keys.authenticate(self.headers, self.style)
         self._answer.organization = caller.organization_slug
+        return caller
+
+    async def stream(self, frames: bytes) -> None:
+        """Answer with these SSE frames instead of a JSON value; `make` then returns None."""
+        await self._answer.begin(200, STREAM_HEADERS)
+        await self._answer.write(frames, is_last=True)
 
     async def answer(self, make: Callable[[], Awaitable[object]]) -> None:
         """`make` gives the JSON value, or raises what becomes the error answer."""
         try:
             value = await make()
-            body = value if isinstance(value, bytes) else orjson.dumps(value)
-            await self._answer.whole(200, body)
+            if not self._answer.has_begun:
+                await self._answer.whole(200, value if isinstance(value, bytes) else orjson.dumps(value))
         except ClientGone:
             return
         except ApiError as error:
@@ -133,12 +142,17 @@ def _anthropic_model(model: ModelInfo) -> dict[str, Any]:
 async def count_tokens(exchange: Exchange, dialect: CountingDialect) -> bytes:
     await exchange.authenticate()
     request = dialect.parse_count(await exchange.body())
+    return dialect.count_body(await count(exchange, request))
+
+
+async def count(exchange: Exchange, request: GenerationRequest) -> int:
+    """Prompt tokens, by the template and tokenizer of a deployment that serves the model."""
     model = await exchange.gateway.catalog.find(request.model)
     tried: set[int] = set()
     while (deployment := exchange.gateway.fleet.choose(model.name, tried)) is not None:
         tried.add(deployment.info.id)
         try:
-            return dialect.count_body(await deployment.backend.count_tokens(request))
+            return await deployment.backend.count_tokens(request)
         except EngineError as error:
             logger.warning("count_failed deployment=%s code=%s", deployment.info.id, error.code)
             if error.code in ("invalid_request", "unsupported_schema"):

@@ -54,17 +54,23 @@ class Answer:
         self.organization = ""
         self.extra_headers: list[tuple[str, str]] = []
         self.has_begun = False
+        self._status = 0
         self.is_gone = False
         self.last_sent_at = self.accepted_at
         # Set while the server holds a piece back because the client does not read.
         self.sending_since: float | None = None
         self._has_stalled = False
+        self._recording: list[bytes] | None = None
+        self.content_type = ""
+        self.is_recorded = False
         self._sender: asyncio.Task[Any] | None = None
         given = headers.get(b"x-request-id", b"").decode("latin-1")
         self._caller_id = given if _REQUEST_ID.fullmatch(given) else ""
 
     async def begin(self, status: int, headers: Headers) -> None:
         self.has_begun = True
+        self.content_type = dict(headers).get("content-type", "")
+        self._status = status
         milliseconds = int((time.monotonic() - self.accepted_at) * 1000)
         pairs = [
             *headers,
@@ -86,12 +92,23 @@ class Answer:
 
     async def write(self, data: bytes, *, is_last: bool = False) -> None:
         """One send, whole frames. Returns late when the client reads slowly."""
+        if self._recording is not None:
+            self._recording.append(data)
+            self.is_recorded = is_last and self._status == 200
         await self._put({"type": "http.response.body", "body": data, "more_body": not is_last})
         self.last_sent_at = time.monotonic()
 
     async def whole(self, status: int, body: bytes, headers: Headers = JSON_HEADERS) -> None:
         await self.begin(status, [*headers, ("content-length", str(len(body)))])
         await self.write(body, is_last=True)
+
+    def start_recording(self) -> None:
+        """Keep what is written, for a repeat under the same Idempotency-Key."""
+        self._recording = []
+
+    @property
+    def recorded(self) -> bytes:
+        return b"".join(self._recording or ())
 
     async def refuse(self, error: ApiError) -> None:
         """The error in the dialect of the route. Before the first byte only."""

@@ -19,7 +19,7 @@ from django.middleware.csrf import CsrfViewMiddleware
 from api.auth import Caller
 from api.consumer import InferenceConsumer
 from api.errors import ApiError
-from api.http import Receive, Scope, Send
+from api.http import Scope
 from api.protocols.errors import BadRequest
 from api.stores import STORE_ERRORS, in_thread
 from portal.access import project_for
@@ -38,10 +38,6 @@ class PlaygroundBody(msgspec.Struct):
 
 
 class PlaygroundConsumer(InferenceConsumer):
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._scope = scope
-        await super().__call__(scope, receive, send)
-
     async def authenticate(self, body: bytes) -> Caller:
         try:
             wanted = msgspec.json.decode(body, type=PlaygroundBody).project

@@ -16,14 +16,28 @@ from api.gateway import Gateway
 from api.http import Receive, Scope, Send, headers_of
 from api.playground import PLAYGROUND_PATH, PlaygroundConsumer
 from api.protocols import chat, completions, messages, responses
+from api.protocols.responses import compact
+from api.responses_store.consumer import ResponsesConsumer
+from api.responses_store.socket import ResponsesSocket
+from api.responses_store.views import count_input_tokens, handlers_of
 
 logger = logging.getLogger(__name__)
 
 AsgiApplication = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-DIALECTS: tuple[ModuleType, ...] = (chat, completions, messages, responses)
-INFERENCE: dict[str, Any] = {path: dialect for dialect in DIALECTS for path in dialect.PATHS}
-COUNTING: dict[str, Any] = {path: dialect for dialect in (messages, responses) for path in dialect.COUNT_PATHS}
+CONSUMERS: dict[ModuleType, type[InferenceConsumer]] = {
+    chat: InferenceConsumer,
+    completions: InferenceConsumer,
+    messages: InferenceConsumer,
+    responses: ResponsesConsumer,
+    compact: ResponsesConsumer,
+}
+INFERENCE: dict[str, Any] = {path: dialect for dialect in CONSUMERS for path in dialect.PATHS}
+RESPONSES_PATH = "/v1/responses"
+COUNTING: dict[str, Callable[[Exchange], Awaitable[object]]] = {
+    **dict.fromkeys(messages.COUNT_PATHS, partial(endpoints.count_tokens, dialect=messages)),
+    **dict.fromkeys(responses.COUNT_PATHS, count_input_tokens),
+}
 EMBEDDINGS_PATH = "/v1/embeddings"
 HEALTH_PATH = "/health"
 # Pages under /v1 that Django serves.
@@ -33,20 +47,20 @@ DJANGO_PATHS = frozenset({"/v1/openapi.json"})
 class Application:
     """One per process: `config/asgi.py` makes it."""
 
-    def __init__(self, django: AsgiApplication, websocket: AsgiApplication | None = None) -> None:
+    def __init__(self, django: AsgiApplication) -> None:
         self.gateway = Gateway()
         self._django = django
-        self._websocket = websocket
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
-        elif self._websocket is not None:
-            await self._websocket(scope, receive, send)
+        elif scope["path"] == RESPONSES_PATH:
+            await self.gateway.ensure_started()
+            await ResponsesSocket(self.gateway)(scope, receive, send)
         else:
-            await send({"type": "websocket.close", "code": 4404})
+            await send({"type": "websocket.close", "code": 1000})
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
@@ -61,7 +75,7 @@ class Application:
             return
         await self.gateway.ensure_started()
         if method == "POST" and (dialect := INFERENCE.get(path)) is not None:
-            await InferenceConsumer(self.gateway, dialect)(scope, receive, send)
+            await CONSUMERS[dialect](self.gateway, dialect)(scope, receive, send)
         elif method == "POST" and path == PLAYGROUND_PATH:
             await PlaygroundConsumer(self.gateway, chat)(scope, receive, send)
         else:
@@ -92,7 +106,7 @@ class Application:
         if path in INFERENCE or path == PLAYGROUND_PATH:
             return {"POST": _served_elsewhere}
         if (counter := COUNTING.get(path)) is not None:
-            return {"POST": partial(endpoints.count_tokens, dialect=counter)}
+            return {"POST": counter}
         if path == MODELS_PATH:
             return {"GET": endpoints.list_models}
         if path.startswith(f"{MODELS_PATH}/") and not path.endswith("/"):
@@ -101,7 +115,7 @@ class Application:
             return {"POST": endpoints.refuse_embeddings}
         if path == HEALTH_PATH:
             return {"GET": endpoints.health, "HEAD": endpoints.health}
-        return {}
+        return handlers_of(path)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
