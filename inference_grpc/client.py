@@ -42,6 +42,7 @@ from inference_grpc.wire import (
     CHANNEL_OPTIONS,
     ERROR_CODE_KEY,
     ERROR_FIELDS_KEY,
+    SESSION_KEY,
     chat_to_proto,
     event_from_row,
     request_to_proto,
@@ -365,21 +366,27 @@ class EngineClient:
             call = self._stub.Session()
             reason = "the engine ended the session"
             try:
-                # The engine sends its metadata as soon as it has taken the session.
-                await asyncio.wait_for(call.initial_metadata(), CONNECT_TIMEOUT_S)
+                await asyncio.wait_for(_wait_until_taken(call), CONNECT_TIMEOUT_S)
                 pause_s = RETRY_S[0]
                 self._down_because = None
                 self._connected.set()
                 await self._use(call)
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
+            except EngineUnavailable as error:
+                reason = error.message
             except TimeoutError:
                 reason = f"no answer in {CONNECT_TIMEOUT_S} s"
             except asyncio.CancelledError:
-                if self._is_closed:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
                     raise
                 # grpc.aio also raises this when the call itself was cancelled underneath us.
                 reason = "the call was cancelled"
+            except Exception:
+                # The edge of this task: its death would leave every later request without an answer.
+                logger.exception("engine_session_failed address=%s", self.address)
+                reason = "the client could not read what the engine sent"
             finally:
                 call.cancel()
                 self._connected.clear()
@@ -430,6 +437,13 @@ class EngineClient:
             return await call
         except grpc.aio.AioRpcError as error:
             raise _engine_error(error) from error
+
+
+async def _wait_until_taken(call: Any) -> None:  # grpc.aio's call object is untyped
+    """Raises `EngineUnavailable` when there is no engine: of a failed call, grpc.aio gives empty metadata, silently."""
+    metadata = dict(await call.initial_metadata() or ())
+    if SESSION_KEY not in metadata:
+        raise EngineUnavailable(f"{(await call.code()).name}: {await call.details()}")
 
 
 def _engine_error(error: grpc.aio.AioRpcError) -> EngineError:

@@ -45,6 +45,8 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.max_pings_without_data", 0),
 ]
 
+# Initial metadata of a Session that the engine has taken; a call that failed to connect has none.
+SESSION_KEY = "engine-session"
 # Trailing metadata of a call that failed with an engine error; the fields are a JSON object.
 ERROR_CODE_KEY = "engine-error-code"
 ERROR_FIELDS_KEY = "engine-error-fields"

@@ -80,7 +80,8 @@ class ScriptedBackend:
             if self._is_closing:
                 raise EngineShutdown("The engine is going down.")
             limit = self._config.queue_limit
-            if len(self._waiting) >= limit:
+            # Those that the next step lets in do not wait.
+            if len(self._waiting) + len(self._running) >= limit + self._config.max_sequences:
                 raise QueueFull(f"{len(self._waiting)} requests wait and {limit} may.", waiting=limit, limit=limit)
             if receipt_fault is not None:
                 self.faults.receipts[prepared.request.request_id] = receipt_fault

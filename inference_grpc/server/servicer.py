@@ -22,7 +22,7 @@ from inference_grpc.server.dispatcher import Dispatcher
 from inference_grpc.server.metrics import EngineMetrics
 from inference_grpc.server.outbox import Outbox
 from inference_grpc.server.receipts import Receipt, ReceiptJournal
-from inference_grpc.wire import ERROR_CODE_KEY, ERROR_FIELDS_KEY, chat_from_proto, usage_to_proto
+from inference_grpc.wire import ERROR_CODE_KEY, ERROR_FIELDS_KEY, SESSION_KEY, chat_from_proto, usage_to_proto
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +70,7 @@ class InferenceServicer(pb_grpc.InferenceServicer):  # type: ignore[misc]  # the
             outbox.close_input()
 
     async def Session(self, requests: AsyncIterator[pb.SessionRequest], context: Any) -> None:  # from the proto
-        # The client takes this for the sign that the session stands.
-        await context.send_initial_metadata(())
+        await context.send_initial_metadata(((SESSION_KEY, self._journal.engine_id),))
         outbox = Outbox()
         self._outboxes.add(outbox)
         self._metrics.sessions += 1
