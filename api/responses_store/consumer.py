@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from types import ModuleType
 from typing import Any
 
 import orjson
@@ -17,7 +17,7 @@ from api.consumer import InferenceConsumer
 from api.errors import ApiError
 from api.gateway import Gateway
 from api.protocols import responses
-from api.protocols.dialect import Writer
+from api.protocols.dialect import Dialect, Writer
 from api.responses_store import selectors, services
 from api.responses_store.errors import PreviousResponseNotFound
 from api.stores import STORE_ERRORS, in_thread
@@ -46,38 +46,55 @@ class LocalResponses:
         self._conversations.pop(response_id or "", None)
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What a call builds on, and how many bytes it adds to the prompt at most."""
+
+    history: list[dict[str, Any]]
+    referenced: dict[str, dict[str, Any]]
+    size_bytes: int
+
+
+async def load_earlier(project_id: int, parsed: responses.Parsed, local: LocalResponses | None = None) -> Earlier:
+    """Raises ApiError when something is not there."""
+    now = datetime.now(UTC)
+    kept: list[bytes] = []
+    known = local.find(parsed.previous_response_id) if local else None
+    try:
+        if parsed.previous_response_id is not None and known is None:
+            kept = await in_thread(selectors.history, project_id, parsed.previous_response_id, now)
+        found = await in_thread(selectors.find_items, project_id, parsed.referenced_ids, now)
+    except PreviousResponseNotFound as error:
+        raise ApiError(
+            "not_found",
+            f"Previous response with id '{error.response_id}' not found.",
+            param="previous_response_id",
+            wire_code="previous_response_not_found",
+        ) from None
+    except STORE_ERRORS as error:
+        raise ApiError("store_unavailable", "Kept responses cannot be read right now; try again.") from error
+    size_bytes = sum(map(len, kept)) + sum(map(len, found.values())) + (len(orjson.dumps(known)) if known else 0)
+    history = known if known is not None else [orjson.loads(item) for item in kept]
+    return Earlier(history, {name: orjson.loads(item) for name, item in found.items()}, size_bytes)
+
+
 class ResponsesConsumer(InferenceConsumer):
-    def __init__(self, gateway: Gateway, dialect: ModuleType, local: LocalResponses | None = None) -> None:
+    def __init__(self, gateway: Gateway, dialect: Dialect[Any], local: LocalResponses | None = None) -> None:
         super().__init__(gateway, dialect)
         self._local = local or LocalResponses()
         self._history: list[dict[str, Any]] = []
 
-    async def prepare(self, caller: Caller, parsed: responses.Parsed, body_bytes: int) -> int:
-        if not settings.RESPONSE_RETENTION_DAYS and parsed.is_stored:
+    async def prepare(self, caller: Caller, parsed: Any, body_bytes: int) -> int:
+        if parsed.is_stored and not settings.RESPONSE_RETENTION_DAYS:
             parsed.is_stored = parsed.echo["store"] = False
         if not parsed.needs_history:
             return body_bytes
-        try:
-            self._history, history_bytes = await self._load_history(caller, parsed)
-            found = await in_thread(selectors.find_items, caller.project_id, parsed.referenced_ids, datetime.now(UTC))
-        except PreviousResponseNotFound as error:
-            raise previous_not_found(error) from None
-        except STORE_ERRORS as error:
-            raise ApiError("store_unavailable", "Kept responses cannot be read right now; try again.") from error
-        referenced = {name: orjson.loads(item) for name, item in found.items()}
-        responses.expand(parsed, history=self._history, referenced=referenced)
-        return body_bytes + history_bytes + sum(map(len, found.values()))
+        earlier = await load_earlier(caller.project_id, parsed, self._local)
+        responses.expand(parsed, history=earlier.history, referenced=earlier.referenced)
+        self._history = earlier.history
+        return body_bytes + earlier.size_bytes
 
-    async def _load_history(self, caller: Caller, parsed: responses.Parsed) -> tuple[list[dict[str, Any]], int]:
-        if parsed.previous_response_id is None:
-            return [], 0
-        local = self._local.find(parsed.previous_response_id)
-        if local is not None:
-            return local, len(orjson.dumps(local))
-        kept = await in_thread(selectors.history, caller.project_id, parsed.previous_response_id, datetime.now(UTC))
-        return [orjson.loads(item) for item in kept], sum(map(len, kept))
-
-    async def keep(self, caller: Caller, parsed: responses.Parsed, writer: Writer) -> None:
+    async def keep(self, caller: Caller, parsed: Any, writer: Writer) -> None:
         response = orjson.loads(writer.result())
         if response["object"] != "response":
             return
@@ -106,12 +123,3 @@ class ResponsesConsumer(InferenceConsumer):
             )
         except (PreviousResponseNotFound, *STORE_ERRORS) as error:
             logger.warning("response_not_kept response_id=%s error=%s", response["id"], type(error).__name__)
-
-
-def previous_not_found(error: PreviousResponseNotFound) -> ApiError:
-    return ApiError(
-        "not_found",
-        f"Previous response with id '{error.response_id}' not found.",
-        param="previous_response_id",
-        wire_code="previous_response_not_found",
-    )

@@ -39,12 +39,16 @@ def message(item_id: str, text: str, role: str = "user") -> dict[str, Any]:
 def save(project: Project, name: str, previous: str | None = None, now: datetime = NOW) -> StoredResponse:
     response = {
         "id": name,
-        "previous_response_id": previous,
         "output": [message(f"{name}_out", f"answer of {name} \0", "assistant")],
     }
     inputs = [message(f"{name}_in{index}", f"question {index} of {name}") for index in range(2)]
     return services.save_response(
-        project_id=project.id, response=response, input_items=inputs, now=now, retention=RETENTION
+        project_id=project.id,
+        response=response,
+        previous_response_id=previous,
+        input_items=inputs,
+        now=now,
+        retention=RETENTION,
     )
 
 
@@ -65,7 +69,14 @@ def test_history_holds_inputs_and_outputs_of_the_whole_chain_in_two_queries(proj
     save(project, "resp_3", "resp_2")
     with CaptureQueriesContext(connection) as queries:
         history = selectors.history(project.id, "resp_2", NOW)
-    assert ids(history) == ["resp_1_in0", "resp_1_in1", "resp_1_out", "resp_2_in0", "resp_2_in1", "resp_2_out"]
+    assert ids([orjson.loads(item) for item in history]) == [
+        "resp_1_in0",
+        "resp_1_in1",
+        "resp_1_out",
+        "resp_2_in0",
+        "resp_2_in1",
+        "resp_2_out",
+    ]
     assert len(queries) == 2
 
 
