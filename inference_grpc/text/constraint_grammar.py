@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from llguidance import regex_to_lark
-from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
+from llguidance.gbnf_to_lark import any_to_lark
 
 from inference_grpc.core.request import Constraint, Tool, ToolChoice
 from inference_grpc.errors import InvalidRequest, UnsupportedSchema
@@ -111,7 +111,7 @@ def _answer(constraint: Constraint, grammars: list[dict[str, str]]) -> str:
             _check_size(constraint.text, "grammar")
             try:
                 grammars.append({"name": "answer", "lark_grammar": any_to_lark(constraint.text)})
-            except GbnfToLarkError as error:
+            except Exception as error:  # the converter raises just this for some mistakes
                 raise UnsupportedSchema(f"The grammar cannot be read: {error}", keyword="grammar") from error
             return "@answer"
 

@@ -1,7 +1,8 @@
-"""Tool calls and reasoning are found in generated text, whatever the chunks; nothing that only looks like a tag is lost."""
+"""Tool calls and reasoning are found in generated text, whatever the chunks; what only looks like a tag is not lost."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 
@@ -110,7 +111,8 @@ def test_a_call_that_breaks_off_stays_valid_json_and_its_rest_is_text():
 
 
 def test_of_two_values_under_one_name_the_first_stands():
-    text = "<tool_call><function=get_weather><parameter=city>A</parameter><parameter=city>B</parameter></function></tool_call>"
+    values = "<parameter=city>A</parameter><parameter=city>B</parameter>"
+    text = f"<tool_call><function=get_weather>{values}</function></tool_call>"
     assert parse(text).calls[0].arguments_json == '{"city":"A"}'
 
 
@@ -310,7 +312,7 @@ TEXTS = st.one_of(
 
 def cut(text: str, places: list[int]) -> list[str]:
     edges = sorted({place % (len(text) + 1) for place in places} | {0, len(text)})
-    return [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [text[start:end] for start, end in itertools.pairwise(edges)]
 
 
 @settings(max_examples=600, deadline=None)
