@@ -230,6 +230,8 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
                     writer.feed(event)
             if isinstance(last := events[-1], Finished):
                 await generation.finish(last)
+                if last.cancelled and self._answer.is_gone:
+                    return
                 if last.cancelled:
                     raise ApiError("shutting_down", STOPPING)
                 await self.keep(caller, self._parsed, writer)
@@ -250,6 +252,8 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
                 frames = b"".join(map(self._frame, events))
                 if isinstance(last, Finished) and not last.cancelled:
                     await self.keep(caller, self._parsed, writer)
+                elif is_over:
+                    answer.stop_recording()
                 await answer.write(frames, is_last=is_over)
             if is_over:
                 return

@@ -74,7 +74,13 @@ def adjust(organization_id: int, delta_nano: int) -> None:
 def when_balance_changed(*, organization_id: int, delta_nano: int, **signal: object) -> None:
     """Receiver of billing's signal. Without Valkey nothing is lost: the next refresh finds the difference."""
     try:
-        adjust(organization_id, delta_nano)
+        if delta_nano:
+            adjust(organization_id, delta_nano)
+        elif snapshot.client().exists(key(organization_id)):
+            # The balance stays and yet more is available: holds were released by another than their gateway.
+            refresh(organization_id)
+    except RefreshContended:
+        logger.info("credit_refresh_postponed organization_id=%s", organization_id)
     except redis.RedisError as error:
         logger.warning("credit_adjustment_postponed organization_id=%s error=%s", organization_id, type(error).__name__)
 

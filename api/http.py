@@ -106,6 +106,10 @@ class Answer:
         """Keep what is written, for a repeat under the same Idempotency-Key."""
         self._recording = []
 
+    def stop_recording(self) -> None:
+        """The answer ends in an error: a repeat is to run."""
+        self._recording = None
+
     @property
     def recorded(self) -> bytes:
         return b"".join(self._recording or ())
