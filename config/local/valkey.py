@@ -46,6 +46,7 @@ class EmbeddedValkey:
             f"port {self.port}",
             f'dir "{self.data_dir}"',
             "daemonize no",
+            "loglevel warning",
             'save ""',
             "maxmemory-policy noeviction",
             f"appendonly {'yes' if self.is_durable else 'no'}",

@@ -106,7 +106,7 @@ def test_a_dead_program_is_named_and_restarted(scripted_stack: Stack) -> None:
 
 
 def test_an_operator_is_made_with_a_password_that_is_shown_once(scripted_stack: Stack) -> None:
-    shown = scripted_stack.manage("operator", "ada@example.com")
+    shown = scripted_stack.manage("operator", "--email", "ada@example.com")
     assert "ada@example.com" in shown
     assert not scripted_stack.value("SELECT password = '' FROM portal_user WHERE email = 'ada@example.com'")
 
