@@ -65,7 +65,7 @@ class InferenceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Session(self, request_iterator, context):
-        """All requests of one gateway. One SessionStep a engine step holds the deltas of all its sequences.
+        """All requests of one gateway. One SessionStep an engine step holds the deltas of all its sequences.
         When the stream breaks, the engine cancels every request submitted on it and journals a receipt for each.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
