@@ -1,4 +1,4 @@
-"""Engine errors with a stable code, shared by client and server. Each maps to one gRPC status (in server/servicer.py)."""
+"""Engine errors with a stable code, shared by client and server. server/servicer.py maps each to a gRPC status."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PromptTooLong(EngineError):
 
 
 class UnsupportedSchema(EngineError):
-    """A JSON Schema keyword, regex or grammar that constrained decoding cannot enforce; `fields["keyword"]` names it."""
+    """A JSON Schema keyword, regex or grammar that decoding cannot enforce; `fields["keyword"]` names it."""
 
     code = "unsupported_schema"
 
