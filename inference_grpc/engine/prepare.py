@@ -6,7 +6,7 @@ import math
 import secrets
 from typing import Final
 
-from inference_grpc.core.request import ChatPrompt, Request, SamplingParams, Tool
+from inference_grpc.core.request import ChatPrompt, Request, SamplingParams, Tool, ToolChoice
 from inference_grpc.engine.requests import PreparedRequest
 from inference_grpc.errors import InvalidRequest, ModelNotServed, PromptTooLong
 from inference_grpc.text.chat_template import ChatTemplate
@@ -36,7 +36,7 @@ class Preparer:
     def prepare(self, request: Request) -> PreparedRequest:
         """Raises `EngineError`s that name the field, the value and the limit."""
         self._check(request)
-        prompt_ids, prompt_text = self._tokenize(request.prompt)
+        prompt_ids, prompt_text = self._tokenize(request.prompt, request.tool_choice)
         suffix = prompt_text[-_SUFFIX_CHARS:]
         compiled = self._compile(request, suffix)
         max_tokens = self._output_limit(request, len(prompt_ids))
@@ -54,7 +54,7 @@ class Preparer:
         )
 
     def count_tokens(self, prompt: ChatPrompt | str) -> int:
-        return len(self._tokenize(prompt)[0])
+        return len(self._tokenize(prompt, ToolChoice())[0])
 
     def _check(self, request: Request) -> None:
         if request.model not in ("", self._model):
@@ -75,7 +75,7 @@ class Preparer:
             raise InvalidRequest("echo repeats a text prompt; a chat has none.", param="echo")
         _check_sampling(request.sampling, self._tokenizer.vocabulary)
 
-    def _tokenize(self, prompt: ChatPrompt | str | list[int]) -> tuple[list[int], str]:
+    def _tokenize(self, prompt: ChatPrompt | str | list[int], tool_choice: ToolChoice) -> tuple[list[int], str]:
         """The ids, and the text as far as there is one."""
         if isinstance(prompt, ChatPrompt):
             if self._template is None:
@@ -84,7 +84,7 @@ class Preparer:
                 )
             if not prompt.messages:
                 raise InvalidRequest("There are no messages.", param="messages")
-            text = self._template.render(prompt)
+            text = self._template.render(prompt, tool_choice)
             ids = self._tokenizer.encode_prompt(text)
         elif isinstance(prompt, str):
             text, ids = prompt, self._tokenizer.encode_prompt(prompt)

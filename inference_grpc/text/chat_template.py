@@ -11,8 +11,10 @@ import jinja2
 import jinja2.ext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from inference_grpc.core.request import ChatPrompt, Message, ToolCall
+from inference_grpc.core.request import ChatPrompt, Message, ToolCall, ToolChoice
 from inference_grpc.errors import InvalidRequest
+from inference_grpc.text.families import renders_tools
+from inference_grpc.text.tool_prompt import with_tools
 
 
 class ChatTemplate:
@@ -29,12 +31,15 @@ class ChatTemplate:
         environment.globals["strftime_now"] = _strftime_now
         self._template = environment.from_string(source)
 
-    def render(self, prompt: ChatPrompt) -> str:
+    def render(self, prompt: ChatPrompt, tool_choice: ToolChoice | None = None) -> str:
         """The prompt as text, ready for the model to go on. Raises `InvalidRequest` with the template's own words."""
+        messages = prompt.messages
+        if not renders_tools(self.source):
+            messages = with_tools(messages, prompt.tools, tool_choice or ToolChoice())
         variables: dict[str, Any] = {  # a template's variables are free form
             **prompt.template_options,
             **self._special_tokens,
-            "messages": [_as_dict(message) for message in prompt.messages],
+            "messages": [_as_dict(message) for message in messages],
             "tools": [_tool_as_dict(tool.name, tool.description, tool.parameters) for tool in prompt.tools] or None,
             "add_generation_prompt": not prompt.continue_final_message,
         }
@@ -48,7 +53,7 @@ class ChatTemplate:
             raise InvalidRequest(
                 f"The model's chat template cannot render these messages: {error}", param="messages"
             ) from error
-        return _cut_after_final_message(text, prompt.messages) if prompt.continue_final_message else text
+        return _cut_after_final_message(text, messages) if prompt.continue_final_message else text
 
 
 def _cut_after_final_message(text: str, messages: list[Message]) -> str:

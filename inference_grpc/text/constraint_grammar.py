@@ -28,7 +28,7 @@ _ANY_OBJECT: Schema = {"type": "object"}
 
 
 def needs_grammar(constraint: Constraint | None, tools: list[Tool], tool_choice: ToolChoice) -> bool:
-    """Whether anything is asked for. In free text a call is held to its schema only if it is strict or the choice is."""
+    """Whether anything is asked for. In free text a call is held to its schema only if the tool or choice says so."""
     offered = offered_tools(tools, tool_choice)
     return (
         constraint is not None

@@ -29,6 +29,16 @@ MAX_DEPTH = 32
 TYPES = ("string", "integer", "number", "boolean", "null", "object", "array")
 FORMATS = ("date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
 
+_YEAR = r"(([0-9]{3}[1-9])|([0-9]{2}[1-9]0)|([0-9][1-9]00)|([1-9]000))"
+_LEAP_YEAR = r"([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
+_DATE = (
+    rf"({_YEAR}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+    rf"|{_LEAP_YEAR}-02-29)"
+)
+TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])"
+# The library's own know no leap years.
+EXACT_FORMATS = {"date": _DATE, "date-time": f"{_DATE}T{TIME}"}
+
 Group = Literal["any", "object", "array", "string", "number", "composition", "reference"]
 
 
@@ -106,9 +116,8 @@ def strict_schema(schema: Any) -> Schema:
     cleaned = _Cleaner(schema, is_strict=True).clean()
     if message := _refusal(cleaned):
         keyword = _keyword_of(message)
-        raise UnsupportedSchema(
-            f"The schema cannot be enforced: {message}", keyword=keyword, path=_path_to(keyword, cleaned)
-        )
+        path = _path_to(keyword, cleaned)
+        raise UnsupportedSchema(f"{keyword!r} at {path} cannot be enforced: {message}", keyword=keyword, path=path)
     return cleaned
 
 
@@ -162,6 +171,8 @@ class _Cleaner:
                 raise UnsupportedSchema(
                     f"The schema keyword {keyword!r} at {where} {problem}", keyword=keyword, path=where
                 )
+        if cleaned.get("format") in EXACT_FORMATS:
+            self._spell_out_format(cleaned)
         if "oneOf" in cleaned and not self._is_strict:
             cleaned.setdefault("anyOf", cleaned.pop("oneOf"))
         if self._closes_objects and _is_closable(cleaned):
@@ -179,6 +190,13 @@ class _Cleaner:
         if keyword in _SCHEMAS:
             return self._schema(value, path, depth + 1)
         return value
+
+    def _spell_out_format(self, cleaned: Schema) -> None:
+        pattern = f"^({EXACT_FORMATS[cleaned.pop('format')]})$"
+        if "pattern" in cleaned:
+            cleaned["allOf"] = [*cleaned.get("allOf", []), {"pattern": pattern}]
+        else:
+            cleaned["pattern"] = pattern
 
     def _target(self, schema: Any) -> Any:
         if isinstance(schema, dict) and isinstance(schema.get("$ref"), str) and not _asserts_beside(schema, "$ref"):
@@ -261,10 +279,10 @@ def _refusal(schema: Schema) -> str:
 
 
 def _keyword_of(message: str) -> str:
-    for keyword in sorted(ENFORCED, key=len, reverse=True):
-        if keyword in message:
-            return keyword
-    return "minProperties" if "min/maxProperties" in message else ""
+    """The keyword that the compiler's message names first."""
+    message = message.replace("min/maxProperties", "minProperties")
+    named = [keyword for keyword in ENFORCED if keyword in message]
+    return min(named, key=message.index, default="")
 
 
 def _path_to(keyword: str, schema: Any, path: str = "#") -> str:

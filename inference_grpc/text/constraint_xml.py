@@ -11,7 +11,7 @@ from llguidance import regex_to_lark
 from inference_grpc.core.request import Tool
 from inference_grpc.errors import InvalidRequest, UnsupportedSchema
 from inference_grpc.text.constraint_rules import Rules, json_value, literal, until
-from inference_grpc.text.constraint_schema import Schema
+from inference_grpc.text.constraint_schema import TIME, Schema
 from inference_grpc.text.families import CALL_CLOSE
 from inference_grpc.text.output_parser.qwen3 import FUNCTION_CLOSE, FUNCTION_OPEN, PARAMETER_CLOSE, PARAMETER_OPEN
 from inference_grpc.text.output_parser.values import resolve, types_of
@@ -25,15 +25,11 @@ _OF_THE_WHOLE = (
     "allOf", "anyOf", "oneOf", "enum", "const", "patternProperties", "minProperties", "maxProperties"
 )  # fmt: skip
 
-_DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
-_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])"
 _LABEL = r"[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?"
 _OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-# Each admits only valid texts, if not all of them: dates end with the 28th, addresses are written out.
+# Each admits only valid texts, if not all of them: addresses are written out, a URI is one of the web.
 FORMAT_PATTERNS = {
-    "date": _DATE,
-    "time": _TIME,
-    "date-time": f"{_DATE}T{_TIME}",
+    "time": TIME,
     "duration": r"P([0-9]{1,4}W|[0-9]{1,4}D|([0-9]{1,4}D)?T([0-9]{1,4}H)?[0-9]{1,4}M([0-9]{1,4}S)?)",
     "email": rf"[a-zA-Z0-9_%+-]{{1,32}}(\.[a-zA-Z0-9_%+-]{{1,32}}){{0,3}}@({_LABEL}\.){{1,3}}[a-zA-Z]{{2,12}}",
     "hostname": rf"{_LABEL}(\.{_LABEL}){{0,4}}",

@@ -56,7 +56,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "date": {"type": "string", "format": "date"},
     "uuid": {"type": "string", "format": "uuid"},
     "ipv4": {"type": "string", "format": "ipv4"},
-    "email": {"type": "string", "format": "email"},
+    "email": {"type": "string", "format": "email", "maxLength": 30},
     "range": {"type": "integer", "minimum": -3, "maximum": 12},
     "exclusive range": {"type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 4},
     "range of numbers": {"type": "number", "minimum": 0, "maximum": 1},
