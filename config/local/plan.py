@@ -76,7 +76,7 @@ class Plan:
     def _secret(self, name: str) -> str:
         return kept_secret(self.var_dir / "secrets" / name.lower())
 
-    @property
+    @cached_property
     def engine(self) -> Program | None:
         if "ENGINE_ADDRESS" in self.given:
             return None
@@ -109,12 +109,19 @@ class Plan:
 
     @property
     def worker(self) -> Program:
-        options = ["--concurrency", str(WORKER_PROCESSES), "--loglevel", "INFO", "--without-gossip", "--without-mingle"]
+        options = [
+            "--concurrency",
+            str(WORKER_PROCESSES),
+            "--loglevel",
+            "WARNING",
+            "--without-gossip",
+            "--without-mingle",
+        ]
         return self._celery("worker", options)
 
     @property
     def beat(self) -> Program:
-        return self._celery("beat", ["--loglevel", "INFO", "--pidfile="])
+        return self._celery("beat", ["--pidfile="])
 
     def _celery(self, name: str, options: list[str]) -> Program:
         ready_file = self.var_dir / "run" / f"{name}.ready"

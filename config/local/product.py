@@ -17,7 +17,7 @@ from config.local.state import ProgramState, RunFolder, State
 from config.local.supervisor import Child, Supervisor
 
 # A server that is not ours gets this long to answer.
-GIVEN_TIMEOUT_S = 15.0
+GIVEN_TIMEOUT_S = 5.0
 LEFTOVER_TIMEOUT_S = 10.0
 DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "redis": 6379, "valkey": 6379}
 
@@ -95,21 +95,21 @@ class Product:
 
     def _start_in_order(self) -> None:
         plan = self.plan
-        if plan.postgres is None:
-            self._await_given("DATABASE_URL")
-        else:
-            self._await_all(plan.postgres.program)
-        if plan.valkey is None:
-            self._await_given("VALKEY_URL")
-        else:
-            self._await_all(plan.valkey.program)
+        for variable, own in (
+            ("DATABASE_URL", plan.postgres),
+            ("VALKEY_URL", plan.valkey),
+            ("ENGINE_ADDRESS", plan.engine),
+        ):
+            if own is None:
+                self._await_given(variable)
+        for server in (plan.postgres, plan.valkey):
+            if server is not None:
+                self._await_all(server.program)
         self.run_folder.write_environment(plan.environment)
         # The engine takes seconds to load its weights; the database is made ready meanwhile.
         engine = None if plan.engine is None else self.supervisor.launch(plan.engine)
         self._prepare()
-        if engine is None:
-            self._await_given("ENGINE_ADDRESS")
-        else:
+        if engine is not None:
             self._await(engine)
         self._await_all(plan.web, plan.worker, plan.beat)
 

@@ -25,9 +25,7 @@ def test_every_part_has_its_progress_line(scripted_stack: Stack) -> None:
     lines = scripted_stack.output.splitlines()
     positions = []
     for name in ("postgres", "valkey", "migrate", "engine", "web", "worker", "beat"):
-        found = [
-            n for n, line in enumerate(lines) if line.split()[:1] == [name] and ("ready" in line or "done" in line)
-        ]
+        found = [n for n, line in enumerate(lines) if line.split()[:2] in ([name, "ready"], [name, "done"])]
         assert found, f"no progress line for {name}"
         positions.append(found[0])
     assert positions == sorted(positions)
@@ -130,10 +128,8 @@ def test_down_stops_everything_and_a_new_start_keeps_the_data(state_folder: Path
     assert stack.process.wait(10) == 0
     assert not any(is_alive(pid) for pid in pids)
     assert not is_port_taken(stack.port)
-    stopped = [
-        line.split()[0] for line in stack.output.splitlines() if line.endswith("  stopped") or " stopped" in line
-    ]
-    assert [name for name in stopped if name in state.programs] == list(reversed(state.programs))
+    stopped = [line.split()[0] for line in stack.output.splitlines() if line.split()[1:] == ["stopped"]]
+    assert stopped == list(reversed(state.programs))
     assert stack.command("down").stdout.strip() == "Not running."
     assert stack.command("ctl", "status").returncode == 1
 
