@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
+from django.db import connection, transaction
 from django.utils import timezone
 
 from billing.accounts.models import BillingAccount
-from billing.errors import BillingError, PeriodOpen, UnknownAccount
+from billing.errors import PeriodOpen, UnknownAccount
 from billing.invoices import lifecycle
 from billing.invoices.composition import Composition, compose_bound, compose_unbound
 from billing.invoices.models import Invoice, InvoiceLine, InvoiceSeries, InvoiceStatus
@@ -174,7 +174,8 @@ def _run_account(account: BillingAccount, period: str, preview: bool, now: datet
         else:
             finalize_invoice(invoice, now=now)
             summary.finalized += 1
-    except (BillingError, DatabaseError) as error:
+    except Exception as error:
+        # The edge of one account: recorded and counted, and the others go on.
         logger.exception("invoice_run_failed organization_id=%s period=%s", account.organization_id, period)
         summary.failed.append((account.organization_id, str(error)))
 

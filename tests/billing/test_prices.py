@@ -1,0 +1,119 @@
+"""Prices have history, are pinned, and rating is exact."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import DatabaseError, transaction
+from hypothesis import given
+from hypothesis import strategies as st
+
+from billing.errors import InvalidPrice, RecordRefused
+from billing.pricing.models import Price
+from billing.pricing.rating import RatedCost, hold_nano, rate
+from billing.pricing.selectors import PriceInfo, current_price, price_by_id, price_history
+from billing.usage.models import UsageRecord
+from billing.usage.services import finish_records, open_records
+from tests.factories.billing import NOON, ending, make_account, make_calls, make_price, opening
+
+LIST = PriceInfo(1, "m", 400_000_000, 100_000_000, 2_030_000_000, "USD", NOON)
+rates = st.builds(
+    PriceInfo,
+    st.just(1),
+    st.just("m"),
+    st.integers(0, 10**11),
+    st.none() | st.integers(0, 10**11),
+    st.integers(0, 10**11),
+    st.just("USD"),
+    st.just(NOON),
+)
+counts = st.integers(0, 10**9).flatmap(lambda prompt: st.tuples(st.just(prompt), st.integers(0, prompt)))
+
+
+def test_cached_tokens_are_paid_once():
+    assert rate(LIST, 1000, 900, 100) == RatedCost(40_000, 90_000, 203_000)
+    assert rate(LIST, 1000, 900, 100).total_nano == 333_000
+
+
+def test_unset_cached_price_is_the_input_price():
+    unset = PriceInfo(1, "m", 400_000_000, None, 0, "USD", NOON)
+    assert rate(unset, 1000, 900, 0).total_nano == rate(unset, 1000, 0, 0).total_nano
+    free = PriceInfo(1, "m", 400_000_000, 0, 0, "USD", NOON)
+    assert rate(free, 1000, 1000, 0).total_nano == 0
+
+
+@given(rates, counts, st.integers(0, 10**9))
+def test_a_hold_covers_whatever_the_cache_does(price, prompt_and_cached, completion):
+    prompt, cached = prompt_and_cached
+    assert rate(price, prompt, cached, completion).total_nano <= hold_nano(price, prompt, completion)
+
+
+@given(rates, counts, st.integers(0, 10**9), st.integers(0, 1000))
+def test_more_tokens_never_cost_less(price, prompt_and_cached, completion, more):
+    prompt, cached = prompt_and_cached
+    base = rate(price, prompt, cached, completion).total_nano
+    assert rate(price, prompt + more, cached, completion).total_nano >= base
+    assert rate(price, prompt, cached, completion + more).total_nano >= base
+
+
+@pytest.mark.parametrize("odd", [(10, 11, 0), (-1, 0, 0), (10, -1, 0), (10, 0, -1)])
+def test_odd_counts_are_refused(odd):
+    with pytest.raises(ValueError, match="cached must be within prompt"):
+        rate(LIST, *odd)
+
+
+@pytest.mark.django_db
+class TestVersions:
+    def test_the_version_in_force_is_found_by_date(self):
+        old = make_price(at=NOON)
+        new = make_price(at=NOON + timedelta(days=10), input_nano=1)
+        assert current_price("m", NOON - timedelta(seconds=1)) is None
+        assert current_price("m", NOON).price_id == old.id
+        assert current_price("m", NOON + timedelta(days=10) - timedelta(microseconds=1)).price_id == old.id
+        assert current_price("m", NOON + timedelta(days=10)).price_id == new.id
+        assert [info.price_id for info in price_history("m")] == [new.id, old.id]
+        assert price_by_id(old.id).input_nano == 400_000_000
+        assert price_by_id(0) is None
+
+    def test_an_organizations_own_price_wins_with_its_cached_rate(self):
+        ada, ben = make_account(), make_account()
+        make_price()
+        own = make_price(organization_id=ada.organization_id, cached_input_nano=50_000_000)
+        found = current_price("m", NOON, ada.organization_id)
+        assert (found.price_id, found.cached_input_nano) == (own.id, 50_000_000)
+        assert current_price("m", NOON, ben.organization_id).price_id != own.id
+        [request_id] = make_calls(ada, own)
+        assert UsageRecord.objects.get(request_id=request_id).cached_cost_nano == 45_000
+        with pytest.raises(RecordRefused, match="not its own"):
+            open_records([opening(ben, own)])
+
+    def test_a_repeat_is_the_same_version_and_other_figures_are_refused(self):
+        first = make_price()
+        assert make_price().id == first.id
+        with pytest.raises(InvalidPrice, match="pick a later date") as refused:
+            make_price(input_nano=1)
+        assert refused.value.field == "effective_from"
+        with pytest.raises(InvalidPrice, match="below zero"):
+            make_price("other", output_nano=-1)
+
+    @pytest.mark.parametrize("change", ["update", "delete"])
+    def test_the_database_refuses_to_change_a_price(self, change):
+        found = Price.objects.filter(id=make_price().id)
+        with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+            found.update(input_nano=1) if change == "update" else found.delete()
+
+    def test_a_new_version_never_reprices_calls_that_were_opened(self):
+        account, old = make_account(credit_nano=10**12), make_price(at=NOON)
+        make_calls(account, old, 10)
+        in_flight = opening(account, old)
+        open_records([in_flight])
+        new = make_price(at=NOON + timedelta(hours=1), input_nano=4_000_000_000, output_nano=20_300_000_000)
+        assert finish_records([ending(in_flight.request_id)]) == {in_flight.request_id: 333_000}
+        make_calls(account, new, 10)
+        costs = UsageRecord.objects.values_list("price_id", "cost_nano").distinct()
+        assert dict(costs) == {old.id: 333_000, new.id: 400_000 + 90_000 + 2_030_000}
+
+    def test_streaming_or_not_costs_the_same(self):
+        account, price = make_account(credit_nano=10**12), make_price()
+        make_calls(account, price, is_stream=True)
+        make_calls(account, price, is_stream=False)
+        assert set(UsageRecord.objects.values_list("cost_nano", flat=True)) == {333_000}
