@@ -13,6 +13,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from api import credit
+from api.deployment_status import ask_engines
 from billing.errors import JournalRestarted
 from billing.reconciliation.services import EngineReceipt, apply_receipts, close_stale, cursor
 from inference_grpc.client import EngineClient, Receipt
@@ -113,3 +114,9 @@ def refresh_balances() -> None:
             continue
         if found.drift_nano:
             logger.warning("credit_repaired organization_id=%s drift_nano=%s", organization_id, found.drift_nano)
+
+
+@shared_task(name="api.tasks.ask_deployments")
+def ask_deployments() -> None:
+    """How each enabled engine is, for the operator's pages."""
+    ask_engines(deployments(kind="engine", is_enabled=True))

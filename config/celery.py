@@ -22,6 +22,8 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "pull receipts": {"task": "api.tasks.pull_receipts", "schedule": 5.0},
     "close stale records": {"task": "api.tasks.close_stale_records", "schedule": 60.0},
     "refresh balances": {"task": "api.tasks.refresh_balances", "schedule": 30.0},
+    "ask deployments": {"task": "api.tasks.ask_deployments", "schedule": 10.0},
+    "expire invitations": {"task": "portal.tasks.expire_invitations", "schedule": crontab(minute=30)},
     "publish snapshots": {"task": "portal.tasks.publish_snapshots", "schedule": 60.0},
     # Hourly, because the month ends at another hour in each organization's time zone; a repeat does nothing.
     "run the month": {"task": "billing.tasks.run_month", "schedule": crontab(minute=10)},

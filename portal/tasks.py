@@ -10,17 +10,17 @@ from portal.organizations import invitations
 from portal.quotas import snapshot
 
 
-@shared_task(name="portal.tasks.publish_snapshots")
+@shared_task(name="portal.tasks.publish_snapshots")  # type: ignore[untyped-decorator]  # Celery has no types
 def publish_snapshots() -> int:
     """Heals whatever write of limits was lost."""
     return snapshot.publish_all()
 
 
-@shared_task(name="portal.tasks.expire_invitations")
+@shared_task(name="portal.tasks.expire_invitations")  # type: ignore[untyped-decorator]  # Celery has no types
 def expire_invitations() -> int:
     return invitations.close_expired(now=timezone.now())
 
 
-@shared_task(name="portal.tasks.run_invoices")
+@shared_task(name="portal.tasks.run_invoices")  # type: ignore[untyped-decorator]  # Celery has no types
 def run_invoices(run_id: int) -> None:
     operator.execute_run(run_id)

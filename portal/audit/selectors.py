@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from billing.money import format_nano
 from portal.audit.models import AuditEvent
 from portal.organizations.models import Organization
 
@@ -34,8 +35,8 @@ ACTIONS = {
 @dataclass(frozen=True, slots=True)
 class Change:
     field: str
-    before: Any
-    after: Any
+    before: str | None
+    after: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,23 @@ def events_of(organization: Organization) -> QuerySet[AuditEvent]:
     return AuditEvent.objects.filter(organization=organization).order_by("-id")
 
 
+def _printed(field: str, value: Any) -> str | None:
+    """A value as people read it; None stays None: there was nothing."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return format_nano(value, "USD") if field.endswith("_nano") else f"{value:,}"
+    return None if value is None else str(value)
+
+
 def describe(event: AuditEvent) -> Told:
     before, after = event.before or {}, event.after or {}
     changes = [
-        Change(field.replace("_", " "), before.get(field), after.get(field))
+        Change(
+            field.removesuffix("_nano").replace("_", " "),
+            _printed(field, before.get(field)),
+            _printed(field, after.get(field)),
+        )
         for field in dict.fromkeys([*before, *after])
         if before.get(field) != after.get(field)
     ]

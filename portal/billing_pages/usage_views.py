@@ -20,6 +20,7 @@ from portal.organizations import selectors as organizations
 from portal.organizations.models import Organization
 from portal.pages import member_page
 
+PROTOCOLS = {"chat": "Chat Completions", "completions": "Completions", "responses": "Responses", "messages": "Messages"}
 GROUPS = {"model": "Model", "api_key": "API key", "project": "Project", "end_user": "End user"}
 METRICS = {"tokens": "Tokens", "spend": "Spend", "requests": "Requests"}
 
@@ -139,6 +140,7 @@ def request_detail(request: HttpRequest, slug: str, request_id: UUID) -> HttpRes
     context = {
         "detail": detail,
         "record": record,
+        "protocol": PROTOCOLS.get(record.protocol, record.protocol),
         "price": price,
         "cached_price_nano": _cached_price_nano(price),
         "fresh_tokens": record.prompt_tokens - record.cached_tokens,

@@ -10,7 +10,7 @@ from billing.money import parse_nano
 from portal.catalog.models import Deployment, Model
 
 
-class ModelForm(forms.ModelForm):
+class ModelForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscriptable when it runs
     class Meta:
         model = Model
         fields = (
@@ -38,7 +38,7 @@ class ModelForm(forms.ModelForm):
             self.fields["name"].disabled = True
 
 
-class DeploymentForm(forms.ModelForm):
+class DeploymentForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscriptable when it runs
     class Meta:
         model = Deployment
         fields = ("kind", "address", "upstream_model", "credential_variable", "weight", "is_enabled")

@@ -65,13 +65,24 @@ def change_price(
     actor: User | None,
 ) -> Price:
     """A new version of the list price; earlier calls keep theirs. Raises billing's InvalidPrice."""
-    figures = {"input_nano": input_nano, "cached_input_nano": cached_input_nano, "output_nano": output_nano}
-    price = set_price(model=model.name, effective_from=effective_from, actor_id=actor.id if actor else None, **figures)
+    price = set_price(
+        model=model.name,
+        input_nano=input_nano,
+        cached_input_nano=cached_input_nano,
+        output_nano=output_nano,
+        effective_from=effective_from,
+        actor_id=actor.id if actor else None,
+    )
     record_event(
         organization_id=None,
         actor=actor,
         action="price.set",
         subject=model,
-        after=figures | {"effective_from": effective_from.isoformat()},
+        after={
+            "input_nano": input_nano,
+            "cached_input_nano": cached_input_nano,
+            "output_nano": output_nano,
+            "effective_from": effective_from.isoformat(),
+        },
     )
     return price

@@ -40,7 +40,10 @@ curl -N {base}/chat/completions \\
         """import os
 from openai import OpenAI
 
-client = OpenAI(base_url="{base}", api_key=os.environ["API_KEY"])
+client = OpenAI(
+    base_url="{base}",
+    api_key=os.environ["API_KEY"],
+)
 
 stream = client.chat.completions.create(
     model="{model}",
@@ -57,7 +60,10 @@ for chunk in stream:
         "npm install openai",
         """import OpenAI from "openai";
 
-const client = new OpenAI({{ baseURL: "{base}", apiKey: process.env.API_KEY }});
+const client = new OpenAI({{
+  baseURL: "{base}",
+  apiKey: process.env.API_KEY,
+}});
 
 const stream = await client.chat.completions.create({{
   model: "{model}",
@@ -75,7 +81,10 @@ for await (const chunk of stream) {{
         """import os
 from anthropic import Anthropic
 
-client = Anthropic(base_url="{root}", api_key=os.environ["API_KEY"])
+client = Anthropic(
+    base_url="{root}",
+    api_key=os.environ["API_KEY"],
+)
 
 with client.messages.stream(
     model="{model}",

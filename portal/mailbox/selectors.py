@@ -6,7 +6,7 @@ import email
 import email.policy
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -31,9 +31,17 @@ def _read(path: Path) -> Mail:
         name=path.stem,
         recipient=str(message["To"]),
         subject=str(message["Subject"]),
-        sent_at=parsedate_to_datetime(str(message["Date"])) if message["Date"] else None,
+        sent_at=_sent_at(message),
         text=part.get_content() if part else "",
     )
+
+
+def _sent_at(message: EmailMessage) -> datetime | None:
+    if not message["Date"]:
+        return None
+    moment = parsedate_to_datetime(str(message["Date"]))
+    # Django writes the zone as -0000, which reads as "UTC, place unknown": a naive time.
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def latest_mails(limit: int = 30) -> list[Mail]:

@@ -107,8 +107,8 @@ def reconciliation(request: HttpRequest) -> HttpResponse:
     start = now - timedelta(days=DAYS_SHOWN)
     rates = reconciliation_selectors.match_rates(start, now)
     found = reconciliation_selectors.mismatches(start, now, now=now)
-    ids = {row.organization_id for row in [*rates, *found] if row.organization_id}
-    by_id = organizations.organizations_by_id(sorted(ids))
+    ids = {rate.organization_id for rate in rates} | {mismatch.organization_id for mismatch in found}
+    by_id = organizations.organizations_by_id(sorted(number for number in ids if number))
     total = sum(rate.total for rate in rates)
     open_count = sum(rate.gateway_only + rate.pending + rate.unsettled for rate in rates)
     context = {

@@ -21,9 +21,8 @@ class SettingsForm(forms.Form):
         help_text="Decides when daily and monthly limits begin anew, and which months are invoiced.",
     )
 
-    def __init__(self, *args: Any, organization: Organization, **kwargs: Any) -> None:
-        initial = {"name": organization.name, "time_zone": organization.time_zone}
-        super().__init__(*args, initial=initial, **kwargs)
+    def __init__(self, data: Any, *, organization: Organization) -> None:
+        super().__init__(data, initial={"name": organization.name, "time_zone": organization.time_zone})
 
 
 class ProjectForm(forms.Form):

@@ -168,4 +168,4 @@ def create_project(request: HttpRequest, slug: str) -> HttpResponse:
         else:
             messages.success(request, "The project is made; choose it when you create a key.")
             return redirect("portal:settings", slug)
-    return _settings_page(request, member, SettingsForm(organization=member.organization), form)
+    return _settings_page(request, member, SettingsForm(None, organization=member.organization), form)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.db.models import F
+
 from portal.organizations.models import Organization
 from portal.quotas.models import Quota
 
@@ -11,5 +13,5 @@ def quotas_of(organization: Organization) -> list[Quota]:
     return list(
         Quota.objects.filter(organization=organization)
         .select_related("project", "api_key")
-        .order_by("project__name", "api_key__name", "kind", "window")
+        .order_by(F("project__name").asc(nulls_first=True), F("api_key__name").asc(nulls_first=True), "kind", "window")
     )

@@ -47,7 +47,8 @@ def change_quota(
     if before == limit:
         return quota
     if limit is None:
-        Quota.objects.filter(id=quota.id if quota else None).delete()
+        if quota:
+            quota.delete()
         quota = None
     elif quota is None:
         quota = Quota.objects.create(
@@ -57,14 +58,15 @@ def change_quota(
         quota.limit, quota.changed_at = limit, timezone.now()
         quota.save(update_fields=["limit", "changed_at"])
     scope = project.name if project else str(api_key) if api_key else organization.name
+    unit = "limit_nano" if kind == QuotaKind.SPEND else "limit"
     record_event(
         organization_id=organization.id,
         actor=actor,
         action="quota.changed" if limit is not None else "quota.removed",
         subject=organization,
         label=f"{kind.label} {window.label} of {scope}",
-        before={"limit": before},
-        after={"limit": limit},
+        before={unit: before},
+        after={unit: limit},
         reason=reason,
     )
     transaction.on_commit(partial(snapshot.publish, organization.id))

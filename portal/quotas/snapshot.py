@@ -113,7 +113,7 @@ def publish(organization_id: int) -> Limits:
     """Writes the present limits and tells the gateways. Safe to repeat; call it after the change has committed."""
     limits = load(organization_id)
     with client().pipeline(transaction=True) as pipe:
-        pipe.hset(key(organization_id), mapping=encode(limits))
+        pipe.hset(key(organization_id), mapping=encode(limits))  # type: ignore[arg-type]  # an invariant union
         pipe.publish(LIMITS_CHANGED, str(organization_id))
         pipe.execute()
     return limits
@@ -139,7 +139,8 @@ def _publish_batch(organizations: list[Organization]) -> int:
         quotas[quota.organization_id].append(quota)
     with client().pipeline(transaction=False) as pipe:
         for organization in organizations:
-            pipe.hset(key(organization.id), mapping=encode(_limits(organization, quotas[organization.id])))
+            fields = encode(_limits(organization, quotas[organization.id]))
+            pipe.hset(key(organization.id), mapping=fields)  # type: ignore[arg-type]  # an invariant union  # type: ignore[arg-type]  # an invariant union
         pipe.execute()
     return len(organizations)
 

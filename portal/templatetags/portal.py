@@ -122,17 +122,17 @@ def age(period: timedelta) -> str:
 @register.filter
 def when(moment: datetime | None) -> SafeString | str:
     """Date and time in the reader's zone; the exact UTC time is in the title."""
-    return _time(moment, "j M Y, H:i")
+    return _time(moment, "H:i")
 
 
 @register.filter
 def when_exact(moment: datetime | None) -> SafeString | str:
-    return _time(moment, "j M Y, H:i:s")
+    return _time(moment, "H:i:s")
 
 
 @register.filter
 def day(moment: datetime | None) -> SafeString | str:
-    return _time(moment, "j M Y")
+    return _time(moment, "")
 
 
 @register.filter
@@ -152,10 +152,13 @@ def ago(moment: datetime | None) -> SafeString | str:
     return _tagged(moment, text)
 
 
-def _time(moment: datetime | None, form: str) -> SafeString | str:
+def _time(moment: datetime | None, clock: str) -> SafeString | str:
+    """The day, without its year when that is the present one, and the time in the form `clock`."""
     if moment is None:
         return "–"
-    return _tagged(moment, date_format(timezone.localtime(moment), form))
+    local = timezone.localtime(moment)
+    form = "j M" if local.year == timezone.localtime().year else "j M Y"
+    return _tagged(moment, date_format(local, f"{form}, {clock}" if clock else form))
 
 
 def _tagged(moment: datetime, text: str) -> SafeString:
@@ -165,7 +168,7 @@ def _tagged(moment: datetime, text: str) -> SafeString:
 
 
 @register.inclusion_tag("portal/_field.html")
-def field(bound: BoundField, label: str | None = None, **attributes: Any) -> dict[str, Any]:
+def field(bound: BoundField, label: str | None = None, hint: str | None = None, **attributes: Any) -> dict[str, Any]:
     """A form field with its label, hint and errors. Attributes are the widget's; `_` in a name becomes `-`."""
     widget = bound.field.widget
     kind = next((name for base, name in WIDGET_CLASSES.items() if isinstance(widget, base)), "input")
@@ -178,6 +181,7 @@ def field(bound: BoundField, label: str | None = None, **attributes: Any) -> dic
         "bound": bound,
         "widget": bound.as_widget(attrs=attrs),
         "label": bound.label if label is None else label,
+        "hint": bound.help_text if hint is None else hint,
         "is_check": isinstance(widget, forms.CheckboxInput),
     }
 

@@ -5,7 +5,7 @@ from django import forms
 from portal.users.models import User
 
 
-class ProfileForm(forms.ModelForm):
+class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscriptable when it runs
     class Meta:
         model = User
         fields = ("name",)

@@ -67,6 +67,7 @@
             font: "11px Inter, sans-serif",
             grid: { show: false },
             ticks: { show: false },
+            size: 28,
             space: 56,
             incrs: [1, 2, 3, 4, 5, 7, 10, 14, 15, 30],
             values: (_, splits) =>

@@ -136,7 +136,7 @@
         method: "POST",
         headers: { "Content-Type": "application/json", "X-CSRFToken": cookie("csrftoken") ?? "" },
         body: JSON.stringify({
-          project: Number(element("project").value),
+          project: { organization: form.dataset.organization, project: element("project").value },
           model: model.value,
           stream: true,
           stream_options: { include_usage: true },
