@@ -66,6 +66,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
+    "portal.admin_policy.AdminPolicyMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -171,6 +172,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = 0.25  # hours
+AXES_VERBOSE = False
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 
 # E-mail -----------------------------------------------------------------------------------------
@@ -216,7 +218,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 # Kept responses (`store`) are forgotten this long after they were made or last continued; 0 keeps none.
 RESPONSE_RETENTION_DAYS = env_int("RESPONSE_RETENTION_DAYS", 30)
 
-# Content Security Policy: own files only, no inline script or style. The admin alone loosens it (portal/admin.py).
+# Content Security Policy: own files only, no inline script or style. The admin alone loosens it (portal/admin_policy.py).
 CONTENT_SECURITY_POLICY: dict[str, Any] = {
     "DIRECTIVES": {
         "default-src": [SELF],
