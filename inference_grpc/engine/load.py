@@ -42,6 +42,10 @@ def load(config: EngineConfig) -> TorchBackend:
         model.allocate(pages=config.pages, page_tokens=config.page_tokens)
     except ValueError as error:
         raise ConfigError(f"ENGINE_PAGE_TOKENS (--page-tokens): {error}") from error
+    if not model.is_batch_invariant():
+        logger.warning(
+            "rows_depend_on_neighbours cpu=%s: texts may change with load", torch.backends.cpu.get_cpu_capability()
+        )
     backend = assemble(config, model, tokenizer, _chat_template(file, tokenizer), weights_sha256=file.sha256())
     logger.info("engine_loaded model=%s precision=%s seconds=%.1f", name, model.precision, time.monotonic() - began)
     return backend

@@ -13,7 +13,7 @@ from inference_grpc.core.batch import Batch
 from inference_grpc.model.attention import SPAN_TOKENS, attend, make_plan
 from inference_grpc.model.config import LlamaConfig, read_config
 from inference_grpc.model.gguf import GgufFile
-from inference_grpc.model.linear import Precision
+from inference_grpc.model.linear import Precision, rows_are_independent
 from inference_grpc.model.weights import LayerWeights, LlamaWeights, load_weights
 
 
@@ -32,6 +32,10 @@ class LlamaModel:
         self._rotations = _rotations(config, weights.rope_factors)
         self._pools: list[torch.Tensor] = []
         self._page_tokens = 0
+
+    def is_batch_invariant(self) -> bool:
+        """Whether this machine's kernels keep rows apart (linear.py); milliseconds, asked once at start."""
+        return rows_are_independent(self._weights.layers[0].query_key_value, self.config.hidden)
 
     def allocate(self, *, pages: int, page_tokens: int) -> None:
         if SPAN_TOKENS % page_tokens and page_tokens % SPAN_TOKENS:

@@ -15,7 +15,7 @@ CHATML = (
 )
 CONTROL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 MERGES = ["h e", "l l", "t he", "Ġ the", "i n", "he ll"]
-HIDDEN, FEED_FORWARD, HEADS, KV_HEADS, LAYERS, CONTEXT = 64, 96, 4, 2, 2, 512
+HIDDEN, FEED_FORWARD, HEADS, KV_HEADS, LAYERS, CONTEXT = 64, 96, 4, 2, 2, 1024
 
 
 def byte_texts() -> list[str]:

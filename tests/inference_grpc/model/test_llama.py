@@ -7,15 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.engine.transformers_model import load_transformers
 from inference_grpc.core.batch import Batch, Chunk
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence
-from inference_grpc.model.config import LlamaConfig, read_config
-from inference_grpc.model.gguf import GgufFile
 from inference_grpc.model.linear import HalfLinear, Precision, make_linear, rows_are_independent
 from inference_grpc.model.llama import LlamaModel, load_llama
 from inference_grpc.model.resolve import EMBEDDED_MODEL, resolve_model
@@ -60,64 +58,9 @@ def every_position(model: LlamaModel, token_ids: list[int]) -> torch.Tensor:
 
 def reference_logits(path: Path, token_ids: list[int]) -> torch.Tensor:
     """`transformers` on the same weights, [tokens, vocabulary]."""
-    file = GgufFile(path)
-    config = read_config(file)
-    scaling = {"rope_type": "default", "rope_theta": config.rope_base}
-    if config.rope_scale != 1.0:
-        scaling |= {"rope_type": "linear", "factor": config.rope_scale}
-    with torch.device("meta"):
-        model = transformers.LlamaForCausalLM(
-            transformers.LlamaConfig(
-                vocab_size=config.vocabulary,
-                hidden_size=config.hidden,
-                intermediate_size=config.feed_forward,
-                num_hidden_layers=config.layers,
-                num_attention_heads=config.heads,
-                num_key_value_heads=config.kv_heads,
-                head_dim=config.head_size,
-                max_position_embeddings=config.context_tokens,
-                rms_norm_eps=config.norm_epsilon,
-                rope_parameters=scaling,
-                tie_word_embeddings="output.weight" not in file.tensors,
-            )
-        )
-    model.to_empty(device="cpu")
-    model.load_state_dict(reference_state(file, config), strict=False)
-    model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
     with torch.inference_mode():
-        logits: torch.Tensor = model.eval()(torch.tensor([token_ids])).logits[0]
+        logits: torch.Tensor = load_transformers(path)(torch.tensor([token_ids])).logits[0]
     return logits
-
-
-def reference_state(file: GgufFile, config: LlamaConfig) -> dict[str, torch.Tensor]:
-    def tensor(name: str) -> torch.Tensor:
-        return torch.from_numpy(file.read(name, file.tensors[name].shape))
-
-    def unpermuted(name: str) -> torch.Tensor:
-        """A GGUF has the rows of a head in pairs, `transformers` in halves."""
-        weight = tensor(name)
-        pairs = weight.view(-1, config.head_size // 2, 2, weight.shape[1])
-        return pairs.transpose(1, 2).reshape(weight.shape)
-
-    state = {
-        "model.embed_tokens.weight": tensor("token_embd.weight"),
-        "model.norm.weight": tensor("output_norm.weight"),
-    }
-    state["lm_head.weight"] = tensor("output.weight" if "output.weight" in file.tensors else "token_embd.weight")
-    for n in range(config.layers):
-        ours, theirs = f"blk.{n}.", f"model.layers.{n}."
-        state |= {
-            f"{theirs}input_layernorm.weight": tensor(f"{ours}attn_norm.weight"),
-            f"{theirs}post_attention_layernorm.weight": tensor(f"{ours}ffn_norm.weight"),
-            f"{theirs}self_attn.q_proj.weight": unpermuted(f"{ours}attn_q.weight"),
-            f"{theirs}self_attn.k_proj.weight": unpermuted(f"{ours}attn_k.weight"),
-            f"{theirs}self_attn.v_proj.weight": tensor(f"{ours}attn_v.weight"),
-            f"{theirs}self_attn.o_proj.weight": tensor(f"{ours}attn_output.weight"),
-            f"{theirs}mlp.gate_proj.weight": tensor(f"{ours}ffn_gate.weight"),
-            f"{theirs}mlp.up_proj.weight": tensor(f"{ours}ffn_up.weight"),
-            f"{theirs}mlp.down_proj.weight": tensor(f"{ours}ffn_down.weight"),
-        }
-    return state
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,8 @@ def test_a_final_message_is_continued_inside() -> None:
 def test_templates_find_tools_calls_options_and_special_tokens() -> None:
     call = ToolCall("c1", "weather", '{"city": "Zürich"}')
     text = render(
-        "{{ bos_token }}{{ tools | tojson }}|{{ messages[0].tool_calls[0].function.arguments.city }}|"
+        "{# knows <tool_call> #}{{ bos_token }}{{ tools | tojson }}|"
+        "{{ messages[0].tool_calls[0].function.arguments.city }}|"
         "{{ messages[0].content }}|{{ messages[1].tool_call_id }}|{{ messages[0].reasoning_content }}|{{ depth }}",
         Message("assistant", None, reasoning="hm", tool_calls=[call]),
         Message("tool", "12 °C", tool_call_id="c1"),
