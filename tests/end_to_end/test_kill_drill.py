@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx2
 import openai
 import psycopg
 import pytest
@@ -56,11 +57,7 @@ async def stream(client: openai.AsyncOpenAI, call: Call) -> None:
             if chunk.choices and chunk.choices[0].delta.content:
                 call.text += chunk.choices[0].delta.content
             call.usage = chunk.usage or call.usage
-    except (openai.OpenAIError, OSError, ValueError) as error:
-        call.error = error
-    except Exception as error:  # a cut connection surfaces as the HTTP client's own error
-        if "httpx" not in type(error).__module__ and "httpcore" not in type(error).__module__:
-            raise
+    except (openai.APIError, httpx2.HTTPError) as error:
         call.error = error
 
 

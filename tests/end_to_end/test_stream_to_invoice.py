@@ -29,8 +29,9 @@ def finished_record(stack: Stack, request_id: str) -> dict[str, Any]:
 
 
 def test_a_streamed_answer_of_the_real_model_is_recorded_and_charged(real_stack: Stack) -> None:
+    client = real_stack.client()
     balance_before = ledger_sum(real_stack, "credit")
-    response = real_stack.client().chat.completions.with_raw_response.create(
+    response = client.chat.completions.with_raw_response.create(
         model=MODEL,
         messages=[{"role": "user", "content": QUESTION}],
         temperature=0,
