@@ -8,7 +8,6 @@ from datetime import UTC
 from typing import Any, Protocol
 from urllib.parse import unquote
 
-import msgspec
 import orjson
 
 from api.auth import Caller
@@ -158,22 +157,6 @@ async def count(exchange: Exchange, request: GenerationRequest) -> int:
             if error.code in ("invalid_request", "unsupported_schema"):
                 raise ApiError(error.code, error.message, param=error.fields.get("param")) from error
     raise ApiError("engine_unavailable", f"No deployment of '{model.name}' can count tokens right now; try again.")
-
-
-class _ModelField(msgspec.Struct):
-    model: str = ""
-
-
-async def refuse_embeddings(exchange: Exchange) -> object:
-    await exchange.authenticate()
-    try:
-        name = msgspec.json.decode(await exchange.body(), type=_ModelField).model
-    except msgspec.DecodeError:
-        raise BadRequest("The request body is not valid JSON.", None, "invalid_json") from None
-    model = await exchange.gateway.catalog.find(name)
-    raise BadRequest(
-        f"The model '{model.name}' generates text; it does not support embeddings.", "model", "unsupported_value"
-    )
 
 
 async def health(exchange: Exchange) -> object:

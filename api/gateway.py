@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import threading
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -74,18 +77,42 @@ class Gateway:
         await asyncio.gather(self.keys.start(), self.catalog.start(), self.admission.start())
         if settings.GATEWAY_METRICS_PORT:
             start_http_server(settings.GATEWAY_METRICS_PORT, settings.GATEWAY_METRICS_HOST)
+        self._drain_on_signal()
         self._ticking = asyncio.get_running_loop().create_task(self._tick())
         logger.info("gateway_started")
 
-    async def close(self) -> None:
-        """Take no new calls, let those under way end, cancel what is left, and return when all of it is durable."""
-        if self._ticking is None:
+    def _drain_on_signal(self) -> None:
+        """Servers let calls end before they announce a shutdown, however long that takes: so hear the signal, too."""
+        loop = asyncio.get_running_loop()
+        if threading.current_thread() is not threading.main_thread():
             return
-        self.is_draining = True
-        if self._serving:
-            await asyncio.wait(self._serving, timeout=settings.DRAIN_TIMEOUT_S)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            of_server = signal.getsignal(number)
+            if not callable(of_server):
+                continue
+
+            def handle(number: int, frame: FrameType | None, of_server: Callable[..., Any] = of_server) -> None:
+                loop.call_soon_threadsafe(self.drain)
+                of_server(number, frame)
+
+            signal.signal(number, handle)
+
+    def drain(self) -> None:
+        """Take no new calls, and cancel those that still run after DRAIN_TIMEOUT_S. A repeat does nothing."""
+        if not self.is_draining:
+            self.is_draining = True
+            logger.info("gateway_draining calls=%s", len(self._serving))
+            asyncio.get_running_loop().call_later(settings.DRAIN_TIMEOUT_S, self._stop_calls)
+
+    def _stop_calls(self) -> None:
         for call in list(self._serving.values()):
             call.stop()
+
+    async def close(self) -> None:
+        """Drain, and return when all that was done is durable."""
+        if self._ticking is None:
+            return
+        self.drain()
         while remaining := [*self._serving, *self._background]:
             await asyncio.wait(remaining)
         self._ticking.cancel()
@@ -167,6 +194,13 @@ class Gateway:
         model = await self.catalog.find(requests[0].model)
         if not self.fleet.serves(model.name):
             raise ApiError("engine_unavailable", f"No deployment serves '{model.name}' right now; try again.")
+        if requests[0].embedding is not None and not self.fleet.embeds(model.name):
+            raise ApiError(
+                "invalid_request",
+                f"The model '{model.name}' generates text; it does not support embeddings.",
+                param="model",
+                wire_code="unsupported_value",
+            )
         price = await self.catalog.price(model.name, caller.organization_id)
         generations: list[Generation] = []
         for request in requests:

@@ -173,7 +173,7 @@ class Generation:
             failed.code in RETRYABLE
             and not self._is_cancelled
             and len(self._tried) < MAX_ATTEMPTS
-            and self._gateway.fleet.choose(self._model.name, self._tried) is not None
+            and self._choose() is not None
         )
 
     def commit_to_attempt(self) -> bool:
@@ -243,8 +243,12 @@ class Generation:
                 self._first_token_at = time.monotonic()
         return events
 
+    def _choose(self) -> Deployment | None:
+        embeds = self._request.embedding is not None
+        return self._gateway.fleet.choose(self._model.name, self._tried, embeds=embeds)
+
     async def _submit(self) -> _Attempt:
-        deployment = self._gateway.fleet.choose(self._model.name, self._tried)
+        deployment = self._choose()
         if deployment is None:
             raise ApiError("engine_unavailable", f"No deployment of '{self._model.name}' can be reached; try again.")
         self._tried.add(deployment.info.id)

@@ -15,7 +15,7 @@ from api.errors import ApiError
 from api.gateway import Gateway
 from api.http import Receive, Scope, Send, headers_of
 from api.playground import PLAYGROUND_PATH, PlaygroundConsumer
-from api.protocols import chat, completions, messages, responses
+from api.protocols import chat, completions, embeddings, messages, responses
 from api.protocols.responses import compact
 from api.responses_store.consumer import ResponsesConsumer
 from api.responses_store.socket import ResponsesSocket
@@ -31,6 +31,7 @@ CONSUMERS: dict[ModuleType, type[InferenceConsumer]] = {
     messages: InferenceConsumer,
     responses: ResponsesConsumer,
     compact: ResponsesConsumer,
+    embeddings: InferenceConsumer,
 }
 INFERENCE: dict[str, Any] = {path: dialect for dialect in CONSUMERS for path in dialect.PATHS}
 RESPONSES_PATH = "/v1/responses"
@@ -38,7 +39,6 @@ COUNTING: dict[str, Callable[[Exchange], Awaitable[object]]] = {
     **dict.fromkeys(messages.COUNT_PATHS, partial(endpoints.count_tokens, dialect=messages)),
     **dict.fromkeys(responses.COUNT_PATHS, count_input_tokens),
 }
-EMBEDDINGS_PATH = "/v1/embeddings"
 HEALTH_PATH = "/health"
 # Pages under /v1 that Django serves.
 DJANGO_PATHS = frozenset({"/v1/openapi.json"})
@@ -111,8 +111,6 @@ class Application:
             return {"GET": endpoints.list_models}
         if path.startswith(f"{MODELS_PATH}/") and not path.endswith("/"):
             return {"GET": endpoints.show_model}
-        if path == EMBEDDINGS_PATH:
-            return {"POST": endpoints.refuse_embeddings}
         if path == HEALTH_PATH:
             return {"GET": endpoints.health, "HEAD": endpoints.health}
         return handlers_of(path)

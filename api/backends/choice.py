@@ -33,6 +33,8 @@ OPEN_S = (1.0, 30.0)  # first and longest pause before a probe
 class Backend(Protocol):
     # False: an upstream without a journal; reconciliation does not wait for its receipts.
     keeps_receipts: bool
+    # Whether it may be asked for embeddings.
+    embeds: bool
 
     def submit(
         self, request: GenerationRequest, *, request_id: UUID, tenant: str, max_tokens: int, deadline_unix_ms: int
@@ -114,6 +116,9 @@ class Fleet:
     def serves(self, model: str) -> bool:
         return bool(self._by_model.get(model))
 
+    def embeds(self, model: str) -> bool:
+        return any(deployment.backend.embeds for deployment in self._by_model.get(model, ()))
+
     async def refresh(self, infos: Iterable[DeploymentInfo]) -> None:
         old = {deployment.info: deployment for deployment in self.all}
         fresh: dict[str, list[Deployment]] = {}
@@ -126,13 +131,15 @@ class Fleet:
             self._retired.remove(deployment)
             await deployment.backend.close()
 
-    def choose(self, model: str, tried: set[int]) -> Deployment | None:
-        """The least loaded that works and was not tried; None when there is none."""
+    def choose(self, model: str, tried: set[int], *, embeds: bool = False) -> Deployment | None:
+        """The least loaded that works and was not tried, of those that embed if so asked; None when there is none."""
         now = time.monotonic()
         usable = [
             deployment
             for deployment in self._by_model.get(model, ())
-            if deployment.info.id not in tried and deployment.breaker.allows(now)
+            if deployment.info.id not in tried
+            and deployment.breaker.allows(now)
+            and (deployment.backend.embeds or not embeds)
         ]
         if not usable:
             return None

@@ -14,6 +14,7 @@ from inference_grpc.errors import EngineError, InvalidRequest
 
 class EngineBackend:
     keeps_receipts = True
+    embeds = False
 
     def __init__(self, address: str, upstream_model: str) -> None:
         self._client = EngineClient(address)

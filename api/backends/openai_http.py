@@ -18,7 +18,7 @@ import aiohttp
 import orjson
 
 from api.backends.stream import BufferedStream, EventStream
-from api.protocols.request import GenerationRequest, Message
+from api.protocols.request import Embedding, GenerationRequest, Message
 from inference_grpc.errors import EngineError
 from inference_grpc.events import (
     ChoiceFinished,
@@ -50,6 +50,7 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 
 class OpenAiBackend:
     keeps_receipts = False
+    embeds = True
 
     def __init__(self, base_url: str, model: str, secret: str) -> None:
         self._base_url = base_url.rstrip("/")
@@ -61,9 +62,15 @@ class OpenAiBackend:
         self, request: GenerationRequest, *, request_id: UUID, tenant: str, max_tokens: int, deadline_unix_ms: int
     ) -> EventStream:
         is_chat = request.messages is not None
-        body = _body(request, self._model, max_tokens)
-        call = _Call(request, is_chat, len(body))
-        url = f"{self._base_url}/{'chat/completions' if is_chat else 'completions'}"
+        if request.embedding is not None:
+            body = _embedding_body(request.embedding, self._model)
+            call: _Call = _EmbeddingCall(request, is_chat, len(body))
+            path = "embeddings"
+        else:
+            body = _body(request, self._model, max_tokens)
+            call = _Call(request, is_chat, len(body))
+            path = "chat/completions" if is_chat else "completions"
+        url = f"{self._base_url}/{path}"
         headers = {**self._headers, "Content-Type": "application/json", "X-Request-Id": str(request_id)}
         timeout_s = max(0.001, deadline_unix_ms / 1000 - time.time()) if deadline_unix_ms else None
         call.run(self._open_session(), url, body, headers, timeout_s)
@@ -128,11 +135,7 @@ class _Call:
                 if answer.status != 200:
                     self._refused(answer.status, await answer.content.read(65_536))
                     return
-                self.stream.append(Started(self.stream.usage.prompt_tokens, 0))
-                async for data in _events(answer.content):
-                    if self._take(data):
-                        return
-                self._end()
+                await self._read(answer)
         except asyncio.CancelledError:
             self.stream.append(Finished(self._usage(), cancelled=True))
         except TimeoutError:
@@ -141,6 +144,13 @@ class _Call:
             self._fail("engine_unavailable", "The upstream cannot be reached.")
         except (aiohttp.ClientError, ValueError) as error:
             self._fail("engine_unavailable", f"The upstream's answer broke off: {type(error).__name__}.")
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> None:
+        self.stream.append(Started(self.stream.usage.prompt_tokens, 0))
+        async for data in _events(answer.content):
+            if self._take(data):
+                return
+        self._end()
 
     def _take(self, data: bytes) -> bool:
         """One SSE event; True when it was the last."""
@@ -240,6 +250,31 @@ class _Call:
         self.stream.append(Failed(code, message, Usage(), fields))
 
 
+class _EmbeddingCall(_Call):
+    async def _read(self, answer: aiohttp.ClientResponse) -> None:
+        body = orjson.loads(await answer.read())
+        vectors = body.get("data") if isinstance(body, dict) else None
+        if not vectors:
+            self._fail("upstream_error", "The upstream's answer holds no embeddings.")
+            return
+        if usage := body.get("usage"):
+            self._said = _usage_of(usage)
+            self.stream.is_estimated = False
+        counts = self._usage()
+        self.stream.append(Started(counts.prompt_tokens, counts.cached_tokens))
+        self.stream.append(TextDelta(orjson.dumps(vectors).decode(), 0))
+        self.stream.append(ChoiceFinished("eos"))
+        self.stream.append(Finished(counts))
+
+    def _refused(self, status: int, body: bytes) -> None:
+        if status in (404, 405, 501):
+            # An upstream without the path is not a broken one.
+            message = "The server behind this model does not serve embeddings."
+            self.stream.append(Failed("invalid_request", message, Usage(), {"param": "model"}))
+        else:
+            super()._refused(status, body)
+
+
 async def _events(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """The data of each SSE event. Joins several `data:` lines; comments and other fields are skipped."""
     data: list[bytes] = []
@@ -290,6 +325,13 @@ def _legacy_logprobs(logprobs: dict[str, Any] | None) -> list[TokenLogprob] | No
         )
         for token, value, top in zip(logprobs["tokens"], logprobs["token_logprobs"], tops, strict=False)
     ]
+
+
+def _embedding_body(embedding: Embedding, model: str) -> bytes:
+    fields: dict[str, Any] = {"model": model, "input": embedding.inputs, "encoding_format": embedding.encoding_format}
+    if embedding.dimensions is not None:
+        fields["dimensions"] = embedding.dimensions
+    return orjson.dumps(fields)
 
 
 def _body(request: GenerationRequest, model: str, max_tokens: int) -> bytes:

@@ -66,14 +66,24 @@ class Constraint:
 
 
 @dataclass(slots=True)
+class Embedding:
+    """Texts or token ids to be embedded. The answer is one text delta: the JSON list of OpenAI's embedding objects."""
+
+    inputs: str | list[str] | list[int] | list[list[int]]
+    encoding_format: str
+    dimensions: int | None = None
+
+
+@dataclass(slots=True)
 class GenerationRequest:
-    """One call, whatever the dialect. Exactly one of `messages`, `prompt_text`, `prompt_tokens` is set."""
+    """One call, whatever the dialect. Exactly one of `messages`, `prompt_text`, `prompt_tokens`, `embedding` is set."""
 
     model: str
     stream: bool
     messages: list[Message] | None = None
     prompt_text: str | None = None
     prompt_tokens: list[int] | None = None
+    embedding: Embedding | None = None
     tools: list[Tool] = field(default_factory=list)
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
     template_options: dict[str, Any] = field(default_factory=dict)  # chat_template_kwargs, free form by nature
