@@ -144,7 +144,7 @@ def _status_name(invoice: Invoice) -> str:
 
 def _period(invoice: Invoice, zone: ZoneInfo) -> str:
     last_day = invoice.period_end - timedelta(microseconds=1)
-    return f"{_day(invoice.period_start, zone)} to {_day(last_day, zone)} ({invoice.time_zone})"
+    return f"{invoice.period_start.astimezone(zone).day} to {_day(last_day, zone)} ({invoice.time_zone})"
 
 
 def _day(moment: datetime | None, zone: ZoneInfo) -> str:

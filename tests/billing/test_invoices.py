@@ -407,7 +407,7 @@ class TestRuns:
         assert "rebuild_balances" in reason
 
     def test_hourly_for_48_hours_over_all_zones_makes_one_invoice_each(self, price):
-        zones = [f"Etc/GMT{offset:+d}" for offset in range(-14, 12, 5)] + ["Asia/Kathmandu", "Europe/Amsterdam"]
+        zones = [f"Etc/GMT{offset:+d}" for offset in (-14, 11)] + ["UTC", "Asia/Kathmandu", "Europe/Amsterdam"]
         accounts = [make_account(credit_limit_nano=USD, time_zone=zone) for zone in zones]
         border = datetime(2026, 6, 1, tzinfo=UTC)
         for account in accounts:

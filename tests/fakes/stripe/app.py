@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import re
 from collections.abc import Callable
@@ -107,7 +108,7 @@ class Api:
             match = re.fullmatch(pattern, path)
             if verb == method and match:
                 params = check(params_type, decode(form))
-                self.received.append(Received(method, path, params, key))
+                self.received.append(Received(method, path, copy.deepcopy(params), key))
                 return act(self.store, params, *match.groups())
         raise Refusal(f"Unrecognized request URL ({method}: {path}).", status=404)
 

@@ -34,6 +34,10 @@ class FakeStripe:
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self.url = ""
 
+    def reset(self) -> None:
+        """As if just started."""
+        self.api = Api(self.secret_key)
+
     @property
     def store(self) -> Any:
         return self.api.store

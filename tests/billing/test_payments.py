@@ -1,0 +1,391 @@
+"""Invoices reach Stripe once and exactly, whatever breaks on the way; what Stripe says was paid is booked once."""
+
+import json
+import time
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+import stripe
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+from django.db.models import Sum
+from django.test import RequestFactory
+
+from api.webhooks.stripe import stripe_webhook
+from billing.accounts.services import change_address
+from billing.errors import EventRefused, PaymentProviderError
+from billing.invoices.models import Invoice
+from billing.invoices.services import draft_invoice, finalize_invoice, void_invoice
+from billing.ledger import audit
+from billing.ledger.models import LedgerEntry
+from billing.ledger.selectors import balance
+from billing.ledger.signals import balance_changed
+from billing.payments import payloads, services
+from billing.payments.gateway import FileGateway, PaidInvoice, ProviderEvent
+from billing.payments.models import InvoicePush, Payment, PaymentEvent
+from billing.payments.stripe_gateway import StripeGateway
+from tests.billing.concurrency import at_once
+from tests.factories.billing import USD, make_account, make_calls, make_price
+
+pytestmark = pytest.mark.django_db
+
+IN_JUNE = datetime(2026, 6, 2, tzinfo=UTC)
+# 100 000 000 cached tokens at $0.10, 100 at $0.40 and 100 at $2.03: one line is whole cents, the others are rounded.
+BIG = {"prompt_tokens": 100_000_100, "cached_tokens": 100_000_000, "completion_tokens": 5_000}
+
+
+@pytest.fixture
+def gateway(fake):
+    return StripeGateway(secret_key=fake.secret_key, webhook_secrets=[fake.webhook_secret], api_base=fake.url)
+
+
+def issue(account):
+    draft = draft_invoice(organization_id=account.organization_id, period="2026-05", now=IN_JUNE)
+    return finalize_invoice(draft, now=IN_JUNE)
+
+
+@pytest.fixture
+def invoice():
+    account = make_account(credit_nano=2 * USD, credit_limit_nano=1000 * USD)
+    change_address(
+        organization_id=account.organization_id,
+        fields={"legal_name": "Ada GmbH", "address_line1": "Ring 1", "city": "Wien", "country": "AT"},
+    )
+    make_calls(account, make_price(), **BIG)
+    return issue(account)
+
+
+def only(fake, kind):
+    [found] = fake.store.all(kind)
+    return found
+
+
+class TestPush:
+    def test_the_invoice_stands_at_stripe_as_it_stands_here(self, fake, gateway, invoice):
+        push = services.push_invoice(invoice.id, gateway=gateway)
+        customer, pushed = only(fake, "customer"), only(fake, "invoice")
+        assert (customer["name"], customer["address"]["city"]) == ("Ada GmbH", "Wien")
+        assert (pushed["status"], pushed["number"], pushed["total"]) == ("open", invoice.number, invoice.total_minor)
+        assert pushed["auto_advance"] is False
+        assert pushed["due_date"] == int(invoice.due_at.timestamp())
+        items = {item["metadata"]["step"]: item for item in fake.store.items_of(pushed["id"])}
+        assert [items[step]["amount"] for step in ("line-1", "line-2", "line-3", "credit")] == [0, 1000, 1, -200]
+        assert (items["line-2"]["quantity_decimal"], items["line-2"]["unit_amount_decimal"]) == ("100", "10")
+        assert "quantity_decimal" not in items["line-3"]
+        assert (push.state, push.external_id, push.attempts) == ("pushed", pushed["id"], 1)
+        assert push.hosted_url
+        assert [event["type"] for event in fake.store.events][-1] == "invoice.sent"
+        account = invoice.organization.billing_account
+        assert account.stripe_customer_id == customer["id"]
+
+    def test_a_repeat_sends_nothing(self, fake, gateway, invoice):
+        services.push_invoice(invoice.id, gateway=gateway)
+        sent = len(fake.api.received)
+        services.push_invoice(invoice.id, gateway=gateway)
+        assert len(fake.api.received) == sent
+
+    def test_a_prepaid_invoice_is_paid_at_once(self, fake, gateway):
+        account = make_account(credit_nano=50 * USD)
+        make_calls(account, make_price(), **BIG)
+        invoice = issue(account)
+        services.push_invoice(invoice.id, gateway=gateway)
+        assert only(fake, "invoice")["status"] == "paid"
+        [event] = fake.events("invoice.paid")
+        assert services.receive_event(*signed(fake, event), gateway=gateway) == "applied"
+        assert Invoice.objects.get(id=invoice.id).status == "paid"
+        assert not Payment.objects.exists()
+
+    @pytest.mark.parametrize("fault", [{"kind": "error"}, {"kind": "error", "status": 429}, {"kind": "lost_answer"}])
+    @pytest.mark.parametrize(
+        "step",
+        [
+            {"method": "GET", "path": "/v1/customers/search"},
+            {"path": "/v1/customers"},
+            {"method": "GET", "path": "/v1/invoices"},
+            {"path": "/v1/invoices"},
+            {"path": "/v1/invoiceitems", "skip": 1},
+            {"path": "/v1/invoices/.*/finalize"},
+            {"path": "/v1/invoices/.*/send"},
+        ],
+        ids=lambda step: step["path"].rpartition("/")[2],
+    )
+    def test_a_fault_at_any_step_is_retried_to_one_invoice(self, fake, gateway, invoice, step, fault):
+        fake.fail(**step, **fault)
+        with pytest.raises(PaymentProviderError) as failed:
+            services.push_invoice(invoice.id, gateway=gateway)
+        assert failed.value.is_retryable
+        push = InvoicePush.objects.get(invoice=invoice)
+        assert (push.state, bool(push.last_error)) == ("failed", True)
+        assert services.invoices_to_push() == [invoice.id]
+        push = services.push_invoice(invoice.id, gateway=gateway)
+        assert (push.state, push.attempts, push.last_error) == ("pushed", 2, "")
+        only(fake, "customer")
+        pushed = only(fake, "invoice")
+        assert (pushed["status"], pushed["total"]) == ("open", invoice.total_minor)
+        assert len(fake.store.items_of(pushed["id"])) == 4
+        assert services.invoices_to_push() == []
+
+    def test_after_the_keys_expired_our_id_is_found_again(self, fake, gateway, invoice):
+        fake.fail(path="/v1/invoices/.*/finalize", kind="error")
+        with pytest.raises(PaymentProviderError):
+            services.push_invoice(invoice.id, gateway=gateway)
+        fake.api._answers.clear()
+        services.push_invoice(invoice.id, gateway=gateway)
+        only(fake, "customer")
+        assert only(fake, "invoice")["total"] == invoice.total_minor
+
+    def test_another_total_at_stripe_is_no_success(self, fake, gateway, invoice):
+        fake.fail(path="/v1/invoices/.*/finalize", kind="error")
+        with pytest.raises(PaymentProviderError):
+            services.push_invoice(invoice.id, gateway=gateway)
+        client = stripe.StripeClient(fake.secret_key, base_addresses={"api": fake.url})
+        pushed = only(fake, "invoice")
+        client.v1.invoice_items.create(
+            {"customer": pushed["customer"], "invoice": pushed["id"], "currency": "usd", "amount": 1}
+        )
+        with pytest.raises(PaymentProviderError, match="Stripe totals invoice") as failed:
+            services.push_invoice(invoice.id, gateway=gateway)
+        assert not failed.value.is_retryable
+
+    def test_a_refused_key_is_not_retried(self, fake, invoice):
+        wrong = StripeGateway(secret_key="sk_test_wrong", webhook_secrets=["whsec_x"], api_base=fake.url)
+        with pytest.raises(PaymentProviderError) as failed:
+            services.push_invoice(invoice.id, gateway=wrong)
+        assert not failed.value.is_retryable
+
+    def test_drafts_and_void_invoices_are_not_pushed(self, gateway, invoice):
+        void_invoice(invoice, reason="test")
+        assert services.push_invoice(invoice.id, gateway=gateway) is None
+        draft = draft_invoice(organization_id=invoice.organization_id, period="2026-05", now=IN_JUNE)
+        assert services.push_invoice(draft.id, gateway=gateway) is None
+
+    def test_many_lines_are_grouped_past_stripes_limit(self, fake, gateway):
+        account = make_account(credit_limit_nano=1000 * USD)
+        for number in range(90):
+            make_calls(account, make_price(f"model-{number}"), **BIG)
+        invoice = issue(account)
+        assert invoice.lines.count() == 270
+        services.push_invoice(invoice.id, gateway=gateway)
+        pushed = only(fake, "invoice")
+        assert pushed["total"] == invoice.total_minor
+        assert len(fake.store.items_of(pushed["id"])) == payloads.LINE_LIMIT + 1
+
+    def test_the_version_is_the_clients(self):
+        assert stripe.api_version == payloads.API_VERSION
+
+
+class TestFiles:
+    def test_the_file_holds_what_stripe_would_get(self, fake, gateway, invoice, tmp_path):
+        push = services.push_invoice(invoice.id, gateway=FileGateway(tmp_path))
+        document = json.loads((tmp_path / push.external_id).read_text())
+        assert (push.provider, document["api_version"]) == ("file", payloads.API_VERSION)
+        services.push_invoice(invoice.id, gateway=gateway)
+        customer, pushed = only(fake, "customer")["id"], only(fake, "invoice")["id"]
+        sent = [
+            (request.path, request.idempotency_key, as_text(request.params))
+            for request in fake.api.received
+            if request.method == "POST"
+        ]
+        written = [
+            (request["path"].replace("{invoice.id}", pushed), request["idempotency_key"], as_text(request["params"]))
+            for request in document["requests"]
+        ]
+        filled = json.loads(json.dumps(written).replace("{customer.id}", customer).replace("{invoice.id}", pushed))
+        assert [list(request) for request in sent] == filled
+
+    def test_without_a_key_files_are_the_gateway_and_no_event_is_taken(self, settings, tmp_path):
+        settings.STRIPE_SECRET_KEY, settings.VAR_DIR = "", tmp_path
+        assert services.configured_gateway().name == "file"
+        with pytest.raises(EventRefused, match="STRIPE_SECRET_KEY"):
+            services.receive_event(b"{}", "")
+
+    def test_with_a_key_stripe_is(self, settings):
+        settings.STRIPE_SECRET_KEY, settings.STRIPE_WEBHOOK_SECRETS = "sk_test_x", ["whsec_x"]
+        assert services.configured_gateway().name == "stripe"
+
+
+def as_text(value):
+    if isinstance(value, dict):
+        return {key: as_text(inner) for key, inner in value.items()}
+    return str(value)
+
+
+def signed(fake, event, **options):
+    body = json.dumps(event, default=str).encode()
+    return body, fake.sign(body, **options)
+
+
+@pytest.fixture
+def paid(fake, gateway, invoice):
+    """The events of a paid invoice: paid and payment_succeeded."""
+    services.push_invoice(invoice.id, gateway=gateway)
+    fake.store.pay(only(fake, "invoice")["id"])
+    return SimpleNamespace(
+        invoice=invoice,
+        paid=fake.events("invoice.paid")[0],
+        succeeded=fake.events("invoice.payment_succeeded")[0],
+        finalized=fake.events("invoice.finalized")[0],
+        nano=invoice.total_minor * 10_000_000,
+    )
+
+
+class TestEvents:
+    def test_a_payment_settles_the_receivable(self, fake, gateway, paid):
+        organization_id = paid.invoice.organization_id
+        assert balance(organization_id).receivable_nano == -paid.nano
+        assert services.receive_event(*signed(fake, paid.paid), gateway=gateway) == "applied"
+        assert balance(organization_id).receivable_nano == 0
+        invoice = Invoice.objects.get(id=paid.invoice.id)
+        assert (invoice.status, invoice.paid_at is not None) == ("paid", True)
+        entries = LedgerEntry.objects.filter(transaction__kind="payment").values_list("account__kind", "amount_nano")
+        assert dict(entries) == {"receivable": paid.nano, "cash": -paid.nano}
+        assert audit.compare() == []
+
+    def test_the_second_event_of_a_payment_books_nothing(self, fake, gateway, paid):
+        for event, outcome in ((paid.succeeded, "applied"), (paid.paid, "repeated"), (paid.paid, "repeated")):
+            assert services.receive_event(*signed(fake, event), gateway=gateway) == outcome
+        assert Payment.objects.count() == 1
+        assert PaymentEvent.objects.count() == 2
+
+    def test_other_types_are_kept_and_ignored(self, fake, gateway, paid):
+        unknown = {**paid.finalized, "id": "evt_new", "type": "something.new"}
+        for event in (paid.finalized, unknown, unknown):
+            services.receive_event(*signed(fake, event), gateway=gateway)
+        assert list(PaymentEvent.objects.order_by("id").values_list("type", "outcome")) == [
+            ("invoice.finalized", "ignored"),
+            ("something.new", "ignored"),
+        ]
+        assert PaymentEvent.objects.first().payload["data"]["object"]["number"] == paid.invoice.number
+
+    def test_a_failed_handling_leaves_no_mark_and_a_redelivery_books(self, fake, gateway, paid):
+        def handle_and_fail():
+            with transaction.atomic():
+                services.receive_event(*signed(fake, paid.paid), gateway=gateway)
+                raise RuntimeError("the database went away")
+
+        with pytest.raises(RuntimeError):
+            handle_and_fail()
+        assert not PaymentEvent.objects.exists()
+        assert services.receive_event(*signed(fake, paid.paid), gateway=gateway) == "applied"
+        assert Payment.objects.count() == 1
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"amount_paid": 1},
+            {"currency": "eur"},
+            {"id": "in_other", "metadata": {}},
+            {"metadata": {"invoice_id": "999999"}},
+        ],
+    )
+    def test_what_does_not_fit_is_kept_for_a_person(self, fake, gateway, paid, change, caplog):
+        event = {**paid.paid, "data": {"object": {**paid.paid["data"]["object"], **change}}}
+        assert services.receive_event(*signed(fake, event), gateway=gateway) == "unmatched"
+        assert Invoice.objects.get(id=paid.invoice.id).status == "final"
+        assert PaymentEvent.objects.get().note
+        assert "payment_unmatched" in caplog.text
+
+    def test_a_payment_of_a_void_invoice_is_kept_for_a_person(self, fake, gateway, paid):
+        void_invoice(paid.invoice, reason="test")
+        assert services.receive_event(*signed(fake, paid.paid), gateway=gateway) == "unmatched"
+
+    def test_an_event_without_our_id_is_found_by_stripes(self, fake, gateway, paid):
+        event = {**paid.paid, "data": {"object": {**paid.paid["data"]["object"], "metadata": {}}}}
+        assert services.receive_event(*signed(fake, event), gateway=gateway) == "applied"
+
+    def test_listeners_hear_of_the_payment(self, paid, django_capture_on_commit_callbacks):
+        heard = []
+
+        def listen(**signal):
+            heard.append(signal["delta_nano"])
+
+        balance_changed.connect(listen)
+        try:
+            with django_capture_on_commit_callbacks(execute=True):
+                told = PaidInvoice("in_x", paid.invoice.id, "in_x", paid.invoice.total_minor, "USD")
+                services.apply_payment_event(ProviderEvent("stripe", "evt_x", "invoice.paid", {}, told))
+        finally:
+            balance_changed.disconnect(listen)
+        assert heard == [paid.nano]
+
+
+class TestSignatures:
+    def test_any_of_two_secrets_is_good_during_rotation(self, fake, paid):
+        rotating = StripeGateway(secret_key=fake.secret_key, webhook_secrets=["whsec_new", fake.webhook_secret])
+        for secret in ("whsec_new", fake.webhook_secret):
+            event = {**paid.finalized, "id": f"evt_{secret}"}
+            assert services.receive_event(*signed(fake, event, secret=secret), gateway=rotating) == "ignored"
+
+    @pytest.mark.parametrize("secrets", [[], [""], ["  "], ["whsec_x", ""]])
+    def test_an_empty_secret_does_not_start(self, secrets):
+        with pytest.raises(ImproperlyConfigured, match="STRIPE_WEBHOOK_SECRET is empty"):
+            StripeGateway(secret_key="sk_test_x", webhook_secrets=secrets)
+
+    def test_forgeries_are_refused(self, fake, gateway, paid):
+        body, good = signed(fake, paid.paid)
+        forged = [
+            (body, signed(fake, paid.paid, secret="")[1]),
+            (body, signed(fake, paid.paid, secret="whsec_other")[1]),
+            (body.replace(b"invoice.paid", b"invoice.pAid"), good),
+            (body, signed(fake, paid.paid, at=int(time.time()) - 3600)[1]),
+            (body, ""),
+            (body, "t=1"),
+        ]
+        for altered, signature in forged:
+            with pytest.raises(EventRefused, match="signature"):
+                services.receive_event(altered, signature, gateway=gateway)
+        assert not PaymentEvent.objects.exists()
+
+    @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"id": "evt_1", "type": "invoice.paid", "data": {"object": {}}}'])
+    def test_signed_nonsense_is_refused(self, fake, gateway, body):
+        with pytest.raises(EventRefused):
+            services.receive_event(body, fake.sign(body), gateway=gateway)
+
+    def test_signed_bytes_that_are_no_json_are_refused(self, fake, gateway):
+        with pytest.raises(EventRefused, match="no JSON"):
+            services.receive_event(b"{", fake.sign(b"{"), gateway=gateway)
+
+
+class TestWebhookView:
+    @pytest.fixture
+    def post(self, fake, settings):
+        settings.STRIPE_SECRET_KEY, settings.STRIPE_API_BASE = fake.secret_key, fake.url
+        settings.STRIPE_WEBHOOK_SECRETS = [fake.webhook_secret]
+
+        def send(body, signature):
+            request = RequestFactory(enforce_csrf_checks=True).post(
+                "/webhooks/stripe", body, content_type="application/json", headers={"Stripe-Signature": signature}
+            )
+            return stripe_webhook(request)
+
+        return send
+
+    def test_an_event_is_booked_and_answered(self, fake, paid, post):
+        answer = post(*signed(fake, paid.paid))
+        assert (answer.status_code, json.loads(answer.content)) == (200, {"outcome": "applied"})
+
+    def test_a_forgery_is_a_400_that_says_why(self, fake, paid, post):
+        answer = post(signed(fake, paid.paid)[0], "t=1,v1=00")
+        assert answer.status_code == 400
+        assert json.loads(answer.content)["error"]["code"] == "event_refused"
+
+    def test_only_posts_are_taken(self):
+        assert stripe_webhook(RequestFactory().get("/webhooks/stripe")).status_code == 405
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_event_five_times_at_once_is_booked_once(fake, gateway):
+    account = make_account(credit_limit_nano=1000 * USD)
+    make_calls(account, make_price(), **BIG)
+    invoice = issue(account)
+    services.push_invoice(invoice.id, gateway=gateway)
+    fake.store.pay(only(fake, "invoice")["id"])
+    [paid], [succeeded] = fake.events("invoice.paid"), fake.events("invoice.payment_succeeded")
+    deliveries = [signed(fake, paid)] * 5 + [signed(fake, succeeded)] * 3
+    outcomes = at_once(*[lambda d=delivery: services.receive_event(*d, gateway=gateway) for delivery in deliveries])
+    assert sorted(outcomes) == ["applied"] + ["repeated"] * 7
+    assert Payment.objects.count() == 1
+    assert LedgerEntry.objects.filter(account__kind="cash").aggregate(t=Sum("amount_nano"))["t"] == (
+        -invoice.total_minor * 10_000_000
+    )
