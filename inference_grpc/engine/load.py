@@ -23,7 +23,7 @@ from inference_grpc.text.chat_template import ChatTemplate
 from inference_grpc.text.tokenizer import ModelTokenizer, TokenizerError
 
 # Of every model; a chat template adds to them.
-FEATURES = ("text", "tokens", "logprobs", "json_schema", "regex", "grammar", "prefix_cache")
+FEATURES = ("text", "tokens", "logprobs", "json_schema", "regex", "grammar")
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +62,7 @@ def assemble(
     """Put the parts together around a model whose pages are allocated."""
     # A sequence must fit the pages alone, or it could never end.
     context_tokens = min(model.context_tokens, config.pages * config.page_tokens)
+    may_think = template is not None and template.may_think
     cache = CacheCoordinator(pages=config.pages, page_tokens=config.page_tokens)
     scheduler = Scheduler(cache, max_sequences=config.max_sequences, prefill_tokens=config.prefill_tokens)
     facts = BackendInfo(
@@ -73,7 +74,7 @@ def assemble(
         precision=model.precision,
         device=model.device,
         weights_sha256=weights_sha256,
-        features=[*(["chat", "tools", "reasoning"] if template else []), *FEATURES],
+        features=[*(["chat", "tools"] if template else []), *(["reasoning"] if may_think else []), *FEATURES],
     )
     return TorchBackend(
         Engine(Runner(model), cache, scheduler, queue_limit=config.queue_limit),

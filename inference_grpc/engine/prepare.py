@@ -144,7 +144,7 @@ class Preparer:
 
     def _may_think(self, prompt: ChatPrompt) -> bool:
         """Whether the model may open its reasoning: its template knows of it and the caller did not rule it out."""
-        knows = self._template is not None and "<think>" in self._template.source
+        knows = self._template is not None and self._template.may_think
         return knows and prompt.template_options.get("enable_thinking") is not False
 
     def _decode(self, token_ids: list[int]) -> str:

@@ -13,7 +13,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from inference_grpc.core.request import ChatPrompt, Message, ToolCall, ToolChoice
 from inference_grpc.errors import InvalidRequest
-from inference_grpc.text.families import renders_tools
+from inference_grpc.text.families import THINK_OPEN, renders_tools
 from inference_grpc.text.tool_prompt import with_tools
 
 
@@ -22,6 +22,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         self.source = source
+        self.may_think = THINK_OPEN in source  # the model may reason before it answers
         self._special_tokens = dict(special_tokens)
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
