@@ -8,20 +8,26 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from llguidance import regex_to_lark
 from llguidance.gbnf_to_lark import any_to_lark
 
 from inference_grpc.core.request import Constraint, Tool, ToolChoice
 from inference_grpc.errors import InvalidRequest, UnsupportedSchema
 from inference_grpc.text.constraint_rules import Rules, json_value, literal, until
-from inference_grpc.text.constraint_schema import MAX_SCHEMA_BYTES, Schema, parse_schema, relaxed_schema, strict_schema
+from inference_grpc.text.constraint_schema import (
+    MAX_SCHEMA_BYTES,
+    Schema,
+    ascii_classes,
+    parse_schema,
+    relaxed_schema,
+    strict_schema,
+)
 from inference_grpc.text.constraint_xml import add_xml_call
 from inference_grpc.text.families import CALL_CLOSE, CALL_OPEN, THINK_CLOSE, THINK_OPEN, Family, ReasoningStart
 from inference_grpc.text.output_parser import offered_tools
 from inference_grpc.text.output_parser.values import encode
 
-# A weak model would call for ever.
-MAX_CALLS = 16
+# A weak model would call for ever; one that never learnt to call makes a single call where it has to.
+MAX_CALLS: dict[Family, int] = {"qwen3": 16, "hermes": 16, "chatml": 1}
 MAX_GRAMMAR_BYTES = 64 * 1024
 
 _ANY_OBJECT: Schema = {"type": "object"}
@@ -59,11 +65,11 @@ def build_grammar(
     if offered:
         _add_calls(rules, offered, family)
     if must_call:
-        rules.add("body", _repeated_calls(tool_choice))
+        rules.add("body", _calls(tool_choice, family))
     elif constraint is not None:
         rules.add("body", _answer(constraint, grammars))
         if offered:
-            rules.add("body", _repeated_calls(tool_choice))
+            rules.add("body", _calls(tool_choice, family))
     else:
         _add_guarded_text(rules, tool_choice)
     return json.dumps({"grammars": [{"name": "output", "lark_grammar": rules.text()}, *grammars]})
@@ -83,17 +89,17 @@ def _add_start(rules: Rules, reasoning: ReasoningStart) -> None:
     rules.add("gap", r"/\n\n?/")
 
 
-def _repeated_calls(tool_choice: ToolChoice) -> str:
+def _calls(tool_choice: ToolChoice, family: Family) -> str:
     call = literal(CALL_OPEN) + " call"
-    if tool_choice.mode == "named" or not tool_choice.parallel:
+    more = MAX_CALLS[family] - 1
+    if tool_choice.mode == "named" or not tool_choice.parallel or not more:
         return call
-    return f"{call} ({literal(chr(10))} {call}){{0,{MAX_CALLS - 1}}}"
+    return f"{call} ({literal(chr(10))} {call}){{0,{more}}}"
 
 
 def _add_guarded_text(rules: Rules, tool_choice: ToolChoice) -> None:
     """Any text; but from `<tool_call>` on, a call."""
-    rules.add("body", "TEXT")
-    rules.add("body", f"(opened call){{1,{MAX_CALLS}}} TEXT" if tool_choice.parallel else "opened call")
+    rules.add("body", "(opened call)* TEXT" if tool_choice.parallel else "TEXT | opened call")
     rules.add("opened[lazy]", until(CALL_OPEN))
     rules.add("TEXT", "/(?s:.*)/")
 
@@ -106,7 +112,7 @@ def _answer(constraint: Constraint, grammars: list[dict[str, str]]) -> str:
             return json_value(parse_schema(constraint.text))
         case "regex":
             _check_size(constraint.text, "regex")
-            return f"/{regex_to_lark(constraint.text)}/"
+            return f"/{ascii_classes(constraint.text)}/"
         case "grammar":
             _check_size(constraint.text, "grammar")
             try:

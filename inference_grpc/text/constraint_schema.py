@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from llguidance import LLMatcher, LLParserLimits
+from llguidance import LLMatcher, LLParserLimits, regex_to_lark
 
 from inference_grpc.errors import UnsupportedSchema
 from inference_grpc.text.output_parser.values import decode, resolve
@@ -135,6 +135,15 @@ def is_pattern(pattern: str) -> bool:
     return not LLMatcher.validate_grammar(LLMatcher.grammar_from_regex(pattern), limits=LIMITS)
 
 
+def ascii_classes(pattern: str) -> str:
+    r"""`pattern` with `\d` and `\w` as JavaScript and JSON Schema mean them, fit to stand between slashes.
+
+    A weak model would otherwise write its digits in some rare script.
+    """
+    spelt: str = regex_to_lark(pattern, "dw")
+    return spelt
+
+
 class _Cleaner:
     """One walk over one schema."""
 
@@ -189,6 +198,8 @@ class _Cleaner:
             return [self._schema(part, f"{path}/{index}", depth + 1) for index, part in enumerate(value)]
         if keyword in _SCHEMAS:
             return self._schema(value, path, depth + 1)
+        if keyword == "pattern":
+            return ascii_classes(value)
         return value
 
     def _spell_out_format(self, cleaned: Schema) -> None:
@@ -261,11 +272,10 @@ def _asserts_beside(schema: Schema, keyword: str) -> bool:
 
 
 def _is_closable(schema: Schema) -> bool:
-    properties = schema.get("properties")
     return (
-        bool(properties)
+        "properties" in schema
         and not schema.keys() & {"additionalProperties", "patternProperties", "anyOf", "oneOf", "allOf", "$ref"}
-        and set(schema.get("required", ())) <= set(properties or ())
+        and set(schema.get("required", ())) <= schema["properties"].keys()
     )
 
 

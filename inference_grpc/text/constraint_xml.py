@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from llguidance import regex_to_lark
-
 from inference_grpc.core.request import Tool
 from inference_grpc.errors import InvalidRequest, UnsupportedSchema
 from inference_grpc.text.constraint_rules import Rules, json_value, literal, until
@@ -117,7 +115,7 @@ def _patterns(tool: Tool, part: Schema, path: str) -> Iterator[str]:
         if whole is None:
             _refuse(tool, "pattern", f"{path}/pattern", "has an anchor in one of several alternatives")
         else:
-            yield f"/{regex_to_lark(whole, 'dw')}/"
+            yield f"/{whole}/"
 
 
 def whole_pattern(pattern: str) -> str | None:

@@ -28,7 +28,7 @@ You can call functions. These are the functions, each with a JSON Schema of its 
 
 To call a function, write its name and arguments as JSON between {call_open} and {call_close}:
 {call_open}
-{{"name": "<function>", "arguments": {{"<argument>": <value>}}}}
+{{"name": <function name>, "arguments": <object of arguments>}}
 {call_close}
 {rule}"""
 _RULES = {

@@ -49,7 +49,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "tuple": {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": False, "minItems": 2},
     "empty array": {"type": "array", "maxItems": 0},
     "length": {"type": "string", "minLength": 3, "maxLength": 6},
-    "pattern": {"type": "string", "pattern": "^[A-Z]{2}-\\d{3}$"},
+    "pattern": {"type": "string", "pattern": "^[A-Z]{2}-\\d{3}/\\w$"},
     "pattern somewhere": {"type": "string", "pattern": "b+c", "maxLength": 12},
     "pattern with alternatives": {"type": "string", "pattern": "^(cat|dog)s?$"},
     "date-time": {"type": "string", "format": "date-time"},
