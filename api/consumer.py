@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 from channels.consumer import AsyncConsumer
+from django.conf import settings
 
 from api import metrics
 from api.admission import rate_headers
@@ -46,7 +49,6 @@ logger = logging.getLogger(__name__)
 
 # A stream's frames are at least this far apart: what arrives sooner waits and leaves joined, in one write.
 JOIN_WINDOW_S = 0.008
-KEEPALIVE_S = 12.0
 SEND_TIMEOUT_S = 60.0
 IDEMPOTENCY_KEY_LIMIT = 255
 STOPPING = "The server is stopping; try again."
@@ -165,23 +167,29 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
             headers = [("content-type", kept.content_type), ("idempotent-replayed", "true")]
             await self._answer.whole(kept.status, kept.body, headers)
             return
-        answer = self._answer
-        answer.start_recording()
+        is_kept = False
+
+        async def keep(content_type: str, whole: bytes) -> None:
+            nonlocal is_kept
+            is_kept = True
+            with self._without_store():
+                await in_thread(idempotency.finish, **claim, status=200, content_type=content_type, body=whole)
+
+        self._answer.keep_with(keep)
         try:
             await self._run(caller, body)
         finally:
-            try:
-                if answer.is_recorded:
-                    whole: dict[str, Any] = {
-                        "status": 200,
-                        "content_type": answer.content_type,
-                        "body": answer.recorded,
-                    }
-                    await in_thread(idempotency.finish, **claim, **whole)
-                else:
+            if not is_kept:
+                with self._without_store():
                     await in_thread(idempotency.release, **claim)
-            except STORE_ERRORS as error:
-                logger.warning("idempotency_not_kept request_id=%s error=%s", self._request_id, type(error).__name__)
+
+    @contextmanager
+    def _without_store(self) -> Iterator[None]:
+        """The answer is made and paid for; that its key cannot be kept does not spoil it."""
+        try:
+            yield
+        except STORE_ERRORS as error:
+            logger.warning("idempotency_not_kept request_id=%s error=%s", self._request_id, type(error).__name__)
 
     async def _run(self, caller: Caller, body: bytes) -> None:
         parsed: Parsed = self._dialect.parse(body)
@@ -253,7 +261,7 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
                 if isinstance(last, Finished) and not last.cancelled:
                     await self.keep(caller, self._parsed, writer)
                 elif is_over:
-                    answer.stop_recording()
+                    answer.keep_nothing()
                 await answer.write(frames, is_last=is_over)
             if is_over:
                 return
@@ -296,7 +304,7 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
             if now - answer.sending_since > SEND_TIMEOUT_S:
                 logger.warning("send_timed_out request_id=%s", self._request_id)
                 answer.give_up_sending()
-        elif now - answer.last_sent_at > KEEPALIVE_S and self._is_streaming and not answer.is_gone:
+        elif now - answer.last_sent_at > settings.STREAM_KEEPALIVE_S and self._is_streaming and not answer.is_gone:
             self._gateway.spawn(self._keep_alive())
 
     @property

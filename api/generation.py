@@ -61,7 +61,7 @@ GATEWAY_ID = f"{os.uname().nodename[:60]}-{os.getpid()}-{secrets.token_hex(3)}"
 class Terms:
     """What a request may cost at most, fixed before it starts."""
 
-    max_tokens: int
+    max_tokens: int  # as asked, or the model's default; not yet cut to the model's cap
     prompt_bound: int
     demand: Demand
 
@@ -69,15 +69,11 @@ class Terms:
 def terms_of(request: GenerationRequest, model: ModelInfo, price: PriceInfo, body_bytes: int) -> Terms:
     """A token is at least one byte of the body, so the body's length bounds the prompt. The tools' schemas are counted
     twice: the template may print them with more spaces than they came with."""
-    asked = request.max_tokens
-    max_tokens = model.default_max_output_tokens if asked is None else asked
-    if max_tokens < model.context_tokens:
-        # What does not fit the context is an error that the engine explains; below that the model's cap applies.
-        max_tokens = min(max_tokens, model.max_output_tokens)
+    max_tokens = model.default_max_output_tokens if request.max_tokens is None else request.max_tokens
     messages = len(request.messages or ())
     bound = body_bytes * (2 if request.tools else 1) + TEMPLATE_TOKENS + MESSAGE_TOKENS * messages
     prompt_bound = min(bound, model.context_tokens)
-    output_bound = min(max_tokens, model.context_tokens) * request.n
+    output_bound = min(max_tokens, model.max_output_tokens) * request.n
     estimate = body_bytes // BYTES_PER_TOKEN + output_bound
     return Terms(
         max_tokens, prompt_bound, Demand(hold_nano(price, prompt_bound, output_bound), estimate, price.currency)
@@ -179,10 +175,10 @@ class Generation:
     def commit_to_attempt(self) -> bool:
         """A first byte is to leave before the first token: from now on no other deployment is tried.
 
-        False when it may not leave yet, because the opening row has not committed or the engine has not begun.
+        False when it may not leave yet, because the opening row has not committed.
         """
         attempt = self._attempt
-        if self.started is None or attempt is None or not attempt.opened.done() or attempt.opened.exception():
+        if attempt is None or not attempt.opened.done() or attempt.opened.exception():
             return False
         self._may_retry = False
         return True
@@ -272,15 +268,22 @@ class Generation:
         return _Attempt(self.request_id, deployment, stream, opened, time.monotonic())
 
     async def _fitting_max_tokens(self, deployment: Deployment) -> int:
-        """A caller without a limit gets what the context leaves; one with a limit gets an error if it does not fit."""
-        max_tokens, context = self._terms.max_tokens, self._model.context_tokens
-        if self._request.max_tokens is not None or self._terms.prompt_bound + max_tokens <= context:
-            return max_tokens
+        """What to ask the deployment for: at most the model's cap.
+
+        A caller without a limit gets what the context leaves. One whose limit does not fit beside the prompt gets an
+        error, also where the cap would have made it fit: the engine is then asked for all of it, and says the numbers.
+        """
+        wanted, asked = self._terms.max_tokens, self._request.max_tokens
+        cap, context = self._model.max_output_tokens, self._model.context_tokens
+        if self._terms.prompt_bound + wanted <= context or (asked is not None and asked <= cap):
+            return min(wanted, cap)
         try:
             prompt_tokens = await deployment.backend.count_tokens(self._request)
         except EngineError:
-            return max_tokens
-        return min(max_tokens, context - prompt_tokens) if prompt_tokens < context else max_tokens
+            return min(wanted, cap)
+        if asked is not None:
+            return asked if prompt_tokens + asked > context else cap
+        return max(1, min(wanted, cap, context - prompt_tokens))
 
     async def _first_events(self, attempt: _Attempt) -> list[Event]:
         """Up to the first token; the row has committed when they are given."""

@@ -60,16 +60,16 @@ class Answer:
         # Set while the server holds a piece back because the client does not read.
         self.sending_since: float | None = None
         self._has_stalled = False
-        self._recording: list[bytes] | None = None
-        self.content_type = ""
-        self.is_recorded = False
+        self._content_type = ""
+        self._recording: list[bytes] = []
+        self._keep: Callable[[str, bytes], Awaitable[None]] | None = None
         self._sender: asyncio.Task[Any] | None = None
         given = headers.get(b"x-request-id", b"").decode("latin-1")
         self._caller_id = given if _REQUEST_ID.fullmatch(given) else ""
 
     async def begin(self, status: int, headers: Headers) -> None:
         self.has_begun = True
-        self.content_type = dict(headers).get("content-type", "")
+        self._content_type = dict(headers).get("content-type", "")
         self._status = status
         milliseconds = int((time.monotonic() - self.accepted_at) * 1000)
         pairs = [
@@ -92,9 +92,10 @@ class Answer:
 
     async def write(self, data: bytes, *, is_last: bool = False) -> None:
         """One send, whole frames. Returns late when the client reads slowly."""
-        if self._recording is not None:
+        if self._keep is not None and self._status == 200:
             self._recording.append(data)
-            self.is_recorded = is_last and self._status == 200
+            if is_last:
+                await self._keep(self._content_type, b"".join(self._recording))
         await self._put({"type": "http.response.body", "body": data, "more_body": not is_last})
         self.last_sent_at = time.monotonic()
 
@@ -102,17 +103,13 @@ class Answer:
         await self.begin(status, [*headers, ("content-length", str(len(body)))])
         await self.write(body, is_last=True)
 
-    def start_recording(self) -> None:
-        """Keep what is written, for a repeat under the same Idempotency-Key."""
-        self._recording = []
+    def keep_with(self, keep: Callable[[str, bytes], Awaitable[None]]) -> None:
+        """Call `keep` with content type and body once the answer is whole, before its end leaves."""
+        self._keep = keep
 
-    def stop_recording(self) -> None:
-        """The answer ends in an error: a repeat is to run."""
-        self._recording = None
-
-    @property
-    def recorded(self) -> bytes:
-        return b"".join(self._recording or ())
+    def keep_nothing(self) -> None:
+        """The answer ends in an error after all."""
+        self._keep = None
 
     async def refuse(self, error: ApiError) -> None:
         """The error in the dialect of the route. Before the first byte only."""

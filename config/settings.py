@@ -209,6 +209,8 @@ INVOICE_DUE_DAYS = env_int("INVOICE_DUE_DAYS", 30)
 REQUEST_BODY_LIMIT_BYTES = env_int("REQUEST_BODY_LIMIT_BYTES", 16 * 1024 * 1024, minimum=1024)
 # A generation that runs longer is ended by the engine.
 REQUEST_TIMEOUT_S = env_int("REQUEST_TIMEOUT_S", 600, minimum=1)
+# A stream that says nothing for so long gets a keep-alive comment.
+STREAM_KEEPALIVE_S = env_int("STREAM_KEEPALIVE_S", 12, minimum=1)
 # On a stop, calls under way may end by themselves for this long; then they are cancelled.
 DRAIN_TIMEOUT_S = env_int("DRAIN_TIMEOUT_S", 20)
 # Prometheus metrics of the web process, on an address of their own; 0 = none.
@@ -232,6 +234,8 @@ CONTENT_SECURITY_POLICY: dict[str, Any] = {
         "frame-ancestors": [NONE],
     }
 }
+
+UNFOLD = {"SITE_TITLE": "Token Factory", "SITE_HEADER": "Token Factory", "SITE_SUBHEADER": "Support"}
 
 # Static files and locale ------------------------------------------------------------------------
 STATIC_URL = "/static/"

@@ -1,0 +1,231 @@
+"""The real gateway for tests: a web server and a scripted engine as processes, on a database of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import openai
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
+
+from billing.ledger.selectors import available_nano, balance_nano
+from billing.usage.models import UsageRecord
+from config.local.program import free_port
+from portal.api_keys.services import issue
+from portal.catalog.models import Deployment, Model
+from portal.organizations.models import Organization, Project
+from portal.organizations.services import create_organization
+from portal.quotas import snapshot
+from tests.factories.portal import make_user
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE_S = 15.0
+SERVERS = {
+    "granian": ["granian", "--interface", "asgi", "--host", "127.0.0.1", "--workers", "1", "--no-access-log", "--port"],
+    "uvicorn": ["uvicorn", "--host", "127.0.0.1", "--no-access-log", "--timeout-graceful-shutdown", "5", "--port"],
+}
+
+
+def eventually(check: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
+    """The first true value of `check`; what another process does cannot be awaited otherwise."""
+    deadline = time.monotonic() + patience_s
+    while not (value := check()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"did not happen within {patience_s} s")
+        time.sleep(0.02)
+    return value
+
+
+@dataclass
+class Process:
+    command: list[str]
+    log: Path
+    environment: dict[str, str]
+    is_ready: Callable[[], bool]
+    popen: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as output:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", *self.command],
+                cwd=ROOT,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        deadline = time.monotonic() + 60
+        while not self.is_ready():
+            if self.popen.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.command[0]} did not start:\n{self.log.read_text()[-4000:]}")
+            time.sleep(0.05)
+
+    def stop(self, *, kill: bool = False) -> None:
+        if self.popen is None:
+            return
+        (self.popen.kill if kill else self.popen.terminate)()
+        self.popen.wait(40)
+        self.popen = None
+
+
+class Engine(Process):
+    def __init__(self, folder: Path) -> None:
+        self.address = f"127.0.0.1:{free_port()}"
+        self.mark = f"READY grpc={self.address}"
+        super().__init__(
+            command=[
+                "inference_grpc.server", "--engine", "scripted", "--model", "smollm2-135m-instruct",
+                "--listen", self.address, "--journal", str(folder / f"journal-{uuid.uuid4().hex[:8]}"),
+            ],
+            log=folder / f"engine-{self.address.rpartition(':')[2]}.log",
+            environment=dict(os.environ),
+            is_ready=lambda: self.log.exists() and self.log.read_text().count(self.mark) > self.starts,
+        )  # fmt: skip
+        self.starts = 0
+
+    def start(self) -> None:
+        self.starts = self.log.read_text().count(self.mark) if self.log.exists() else 0
+        super().start()
+
+
+class Web(Process):
+    def __init__(self, folder: Path, kind: str, **environment: str) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        database = connection.settings_dict
+        login = f"{database['USER']}:{database['PASSWORD']}@" if database["PASSWORD"] else f"{database['USER']}@"
+        super().__init__(
+            command=[*SERVERS[kind], str(self.port), "config.asgi:application"],
+            log=folder / f"{kind}-{self.port}.log",
+            environment={
+                **os.environ,
+                "DATABASE_URL": f"postgresql://{login}{database['HOST']}:{database['PORT']}/{database['NAME']}",
+                "VAR_DIR": str(folder / "var"),
+                "DRAIN_TIMEOUT_S": "3",
+                **environment,
+            },
+            is_ready=self._answers,
+        )
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health", timeout=2).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+
+@dataclass
+class Account:
+    """An organization with a key, and what is recorded of it."""
+
+    organization: Organization
+    project: Project
+    secret: str
+    web: Web
+    api_key: Any = field(repr=False, default=None)
+
+    def client(self, **options: Any) -> openai.OpenAI:
+        options = {"max_retries": 0, "timeout": 30, **options}
+        return openai.OpenAI(base_url=f"{self.web.url}/v1", api_key=self.secret, **options)
+
+    @cached_property
+    def http(self) -> httpx.Client:
+        headers = {"authorization": f"Bearer {self.secret}"}
+        return httpx.Client(base_url=self.web.url, headers=headers, timeout=30)
+
+    def chat(self, prompt: str, **fields: Any) -> dict[str, Any]:
+        """A Chat Completions body."""
+        return {"model": MODEL, "messages": [{"role": "user", "content": prompt}], **fields}
+
+    def post(self, prompt: str, path: str = "/v1/chat/completions", **fields: Any) -> httpx.Response:
+        return self.http.post(path, json=self.chat(prompt, **fields))
+
+    def records(self) -> list[UsageRecord]:
+        return list(UsageRecord.objects.filter(organization=self.organization).order_by("request_id"))
+
+    def record(self) -> UsageRecord:
+        """The one record, once it is finished."""
+
+        def finished() -> UsageRecord | None:
+            (row,) = self.records() or (None,)
+            return row if row is not None and row.status != "started" else None
+
+        return eventually(finished)
+
+    @property
+    def balance_nano(self) -> int:
+        return balance_nano(self.organization.id)
+
+    @property
+    def copy_nano(self) -> int | None:
+        """The credit copy in Valkey."""
+        value = snapshot.client().hget(f"credit:{self.organization.id}", "available")
+        return None if value is None else int(value)
+
+    def assert_books_agree(self) -> None:
+        """Once nothing runs: the balance, the sum of the records and the copy in Valkey tell the same."""
+        eventually(lambda: all(row.status != "started" for row in self.records()))
+        spent = sum(row.cost_nano for row in self.records())
+        assert self.balance_nano == settings.FREE_CREDIT_NANO - spent
+        assert available_nano(self.organization.id) == self.balance_nano
+        eventually(lambda: self.copy_nano == self.balance_nano)
+
+
+MODEL = "smollm2-135m-instruct"
+
+
+def make_account(web: Web, name: str = "") -> Account:
+    owner = make_user(f"ada-{uuid.uuid4().hex[:10]}")
+    organization = create_organization(owner=owner, name=name or f"Org {uuid.uuid4().hex[:8]}")
+    project = Project.objects.get(organization=organization, is_default=True)
+    issued = issue(project=project, name="test", actor=owner)
+    return Account(organization, project, issued.secret, web, issued.api_key)
+
+
+def make_model(name: str, *addresses: str, kind: str = "engine", upstream: str = "", **fields: Any) -> Model:
+    from tests.factories.portal import make_model as make
+
+    model = make(name)
+    Deployment.objects.filter(model=model).delete()
+    for address in addresses:
+        Deployment.objects.create(model=model, address=address, kind=kind, upstream_model=upstream or MODEL)
+    if fields:
+        Model.objects.filter(id=model.id).update(**fields)
+    return model
+
+
+@contextmanager
+def database_of_its_own(name: str) -> Iterator[None]:
+    """A migrated database that other processes see; nothing written there is seen by other tests."""
+    original = connection.settings_dict["NAME"]
+    connection.close()
+    with admin_cursor() as cursor:
+        cursor.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        cursor.execute(f'CREATE DATABASE "{name}"')
+    connection.settings_dict["NAME"] = name
+    try:
+        call_command("migrate", verbosity=0)
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = original
+        with admin_cursor() as cursor:
+            cursor.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@contextmanager
+def admin_cursor() -> Iterator[Any]:
+    with connection._nodb_cursor() as cursor:
+        yield cursor

@@ -1,0 +1,191 @@
+"""How calls end other than well: callers that leave, engines that fail, servers that stop. Each leaves one record."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from inference_grpc.errors import BY_CODE
+from tests.api.live.service import MODEL, Account, Engine, Web, eventually, make_account, make_model
+
+
+def leave_after(account: Account, body: dict[str, Any], wait_for: bytes, after_s: float = 0.0) -> None:
+    """Post, read until `wait_for` came, wait, and close the connection."""
+    payload = json.dumps(body).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {account.secret}\r\n"
+        f"Content-Length: {len(payload)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", account.web.port), timeout=10) as connection:
+        connection.sendall(head.encode() + payload)
+        received = b""
+        while wait_for not in received:
+            received += connection.recv(65536)
+        time.sleep(after_s)
+
+
+def test_a_caller_that_leaves_a_stream_pays_for_what_was_made(each_account: Account) -> None:
+    body = each_account.chat("PACE:20 TOKENS:400", stream=True)
+    leave_after(each_account, body, wait_for=b'"content":" ')
+    left_at = time.monotonic()
+    record = each_account.record()
+    assert time.monotonic() - left_at < 1.5
+    assert (record.status, record.error_code) == ("cancelled", "client_closed")
+    assert 0 < record.completion_tokens < 40
+    assert record.prompt_tokens > 0
+    assert record.cost_nano > 0
+    assert not record.is_estimated
+    each_account.assert_books_agree()
+
+
+def test_a_caller_that_leaves_before_a_plain_answer_pays_for_what_was_made(each_account: Account) -> None:
+    leave_after(each_account, each_account.chat("PACE:20 TOKENS:400"), wait_for=b"", after_s=0.5)
+    record = each_account.record()
+    assert (record.status, record.error_code) == ("cancelled", "client_closed")
+    assert 0 < record.completion_tokens < 60
+    assert record.cost_nano > 0
+    each_account.assert_books_agree()
+
+
+def test_an_engine_that_ignores_the_cancel_is_billed_by_its_own_count(account: Account) -> None:
+    leave_after(account, account.chat("IGNORE_CANCEL PACE:100 TOKENS:60", stream=True), wait_for=b'"content":" ')
+    record = account.record()
+    assert record.completion_tokens == 60
+    assert (record.status, record.error_code) == ("completed", "client_closed")
+    account.assert_books_agree()
+
+
+@pytest.mark.parametrize("code", sorted(set(BY_CODE) - {"slow_reader"}))
+def test_an_engine_error_before_the_first_token_is_a_status_and_free(account: Account, code: str) -> None:
+    answer = account.post(f"FAIL:{code}", stream=True)
+    assert answer.status_code >= 400
+    assert answer.headers["content-type"] == "application/json"
+    if answer.status_code == 503:
+        assert int(answer.headers["retry-after"]) <= 120
+    records = eventually(lambda: [r for r in account.records() if r.status != "started"])
+    assert [(r.status, r.cost_nano) for r in records] == [("failed", 0)]
+    account.assert_books_agree()
+    # One good call: three bad ones in a row would open the breaker for the tests that follow.
+    eventually(lambda: account.post("SAY: ok").status_code == 200)
+
+
+def test_an_engine_that_dies_in_the_middle_ends_the_stream_with_an_error(each_account: Account) -> None:
+    with each_account.http.stream(
+        "POST", "/v1/chat/completions", json=each_account.chat("TOKENS:50 PACE:200 FAIL:device_fault@10", stream=True)
+    ) as answer:
+        lines = [line for line in answer.iter_lines() if line]
+    assert answer.status_code == 200
+    assert lines[-1].startswith('data: {"error":')
+    assert "data: [DONE]" not in lines
+    record = each_account.record()
+    assert (record.status, record.error_code, record.completion_tokens) == ("failed", "device_fault", 10)
+    assert record.cost_nano == 0
+    each_account.assert_books_agree()
+
+
+def test_a_broken_session_ends_the_stream_and_the_next_call_works(account: Account) -> None:
+    text = account.post("TOKENS:50 PACE:200 BREAK:5", stream=True).text
+    assert '"error"' in text
+    assert account.record().status == "failed"
+    eventually(lambda: account.post("SAY: back").status_code == 200)
+
+
+def test_another_deployment_serves_when_one_is_dead(account: Account, engine: Engine) -> None:
+    make_model("twice-deployed", "127.0.0.1:1", engine.address)
+    for _ in range(6):
+        answer = account.post("SAY: hi", model="twice-deployed")
+        assert answer.status_code == 200, answer.text
+        # The id in the answer is that of the record that was completed.
+        served = [r for r in account.records() if r.status == "completed"][-1]
+        assert answer.json()["id"] == f"chatcmpl-{served.request_id.hex}"
+        assert answer.headers["request-id"] == str(served.request_id)
+    assert all(r.cost_nano == 0 for r in account.records() if r.status == "failed")
+    account.assert_books_agree()
+
+
+def test_an_engine_that_is_down_is_a_503_and_recovers(own_web: Callable[..., Web], folder: Path) -> None:
+    engine = Engine(folder)
+    make_model("lonely-model", engine.address)
+    account = make_account(own_web())
+    answer = account.post("x", model="lonely-model")
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "engine_unavailable"
+    assert int(answer.headers["retry-after"]) > 0
+    account.assert_books_agree()
+    assert {record.status for record in account.records()} <= {"failed"}
+    engine.start()
+    try:
+        eventually(lambda: account.post("SAY: hi", model="lonely-model").status_code == 200, patience_s=20)
+    finally:
+        engine.stop()
+    account.assert_books_agree()
+
+
+@pytest.mark.parametrize("kind", ["granian", "uvicorn"])
+def test_a_server_that_stops_lets_calls_end_or_tells_them(own_web: Callable[..., Web], kind: str) -> None:
+    web = own_web(kind, DRAIN_TIMEOUT_S="2")
+    account = make_account(web)
+    texts: dict[str, str] = {}
+
+    def call(name: str, prompt: str) -> None:
+        with account.client().with_options(timeout=30)._client.stream(
+            "POST", f"{web.url}/v1/chat/completions", json=account.chat(prompt, stream=True),
+            headers={"authorization": f"Bearer {account.secret}"},
+        ) as answer:  # fmt: skip
+            texts[name] = answer.read().decode()
+
+    threads = [
+        threading.Thread(target=call, args=("short", "PACE:20 TOKENS:20")),
+        threading.Thread(target=call, args=("long", "PACE:20 TOKENS:2000")),
+    ]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(account.records()) == 2)
+    time.sleep(0.2)
+    assert web.popen is not None
+    web.popen.send_signal(signal.SIGTERM)
+    web.popen.wait(30)
+    for thread in threads:
+        thread.join(10)
+    assert "data: [DONE]" in texts["short"]
+    assert "data: [DONE]" not in texts["long"]
+    statuses = sorted((r.status, r.completion_tokens) for r in account.records())
+    assert statuses[1] == ("completed", 20)
+    assert statuses[0][0] == "cancelled"
+    assert statuses[0][1] > 0
+    account.assert_books_agree()
+
+
+def test_a_silent_stream_is_kept_alive(own_web: Callable[..., Web]) -> None:
+    account = make_account(own_web(STREAM_KEEPALIVE_S="1"))
+    with account.http.stream(
+        "POST", "/v1/chat/completions", json=account.chat("TTFT:4000 SAY: late", stream=True)
+    ) as answer:
+        lines = [line for line in answer.iter_lines() if line]
+    assert lines[0] == ": ping"
+    assert lines[-1] == "data: [DONE]"
+
+
+def test_headers_come_before_the_body_ends(account: Account) -> None:
+    with httpx.stream(
+        "POST",
+        f"{account.web.url}/v1/chat/completions",
+        json=account.chat("PACE:20 TOKENS:10", stream=True),
+        headers={"authorization": f"Bearer {account.secret}"},
+    ) as answer:
+        began_at = time.monotonic()
+        answer.read()
+    assert time.monotonic() - began_at > 0.3
+
+
+def test_the_usual_model_name_is_echoed(account: Account) -> None:
+    assert account.post("SAY: hi").json()["model"] == MODEL

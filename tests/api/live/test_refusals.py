@@ -1,0 +1,228 @@
+"""Every refusal is JSON in the dialect of its route, says what is wrong, and costs nothing."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from django.utils import timezone
+
+from billing.ledger.models import OrganizationBalance
+from portal.api_keys.secrets import generate
+from portal.api_keys.services import issue, revoke
+from portal.catalog.services import change_price
+from portal.organizations.services import set_suspended
+from portal.quotas import snapshot
+from tests.api.live.service import MODEL, Account, Web, eventually, make_account, make_model
+from tests.factories.portal import make_user
+
+
+def assert_openai(answer: httpx.Response, status: int, code: str | None, param: str | None = None) -> str:
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (status, code, param)
+    assert set(error) == {"message", "type", "param", "code"}
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-request-id"]
+    return str(error["message"])
+
+
+def assert_anthropic(answer: httpx.Response, status: int, type: str) -> str:
+    body = answer.json()
+    assert (answer.status_code, body["type"], body["error"]["type"]) == (status, "error", type)
+    assert body["request_id"] == answer.headers["request-id"]
+    return str(body["error"]["message"])
+
+
+@pytest.mark.parametrize("secret", ["sk-tf-wrong", generate(), "token-1234567890abcdef"])
+def test_a_wrong_key_is_refused_without_an_echo(account: Account, secret: str) -> None:
+    headers = {"authorization": f"Bearer {secret}"}
+    answer = account.http.post("/v1/chat/completions", json=account.chat("x"), headers=headers)
+    message = assert_openai(answer, 401, "invalid_api_key")
+    assert secret not in answer.text
+    assert secret[-6:] not in message
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert secret not in account.web.log.read_text()
+
+
+def test_no_key_is_refused_in_each_dialect(web: Web) -> None:
+    openai = httpx.post(f"{web.url}/v1/chat/completions", json={})
+    assert_openai(openai, 401, None)
+    anthropic = httpx.post(f"{web.url}/v1/messages", json={})
+    assert_anthropic(anthropic, 401, "authentication_error")
+
+
+def test_a_key_works_under_either_header(account: Account) -> None:
+    headers = {"x-api-key": account.secret}
+    answer = httpx.post(f"{account.web.url}/v1/chat/completions", json=account.chat("SAY: hi"), headers=headers)
+    assert answer.status_code == 200
+
+
+def test_a_revoked_key_is_refused_within_two_seconds_everywhere(account: Account, webs: Any) -> None:
+    other = webs("uvicorn")
+    headers = {"authorization": f"Bearer {account.secret}"}
+
+    def statuses() -> list[int]:
+        urls = [f"{web.url}/v1/models" for web in (account.web, other)]
+        return [httpx.get(url, headers=headers).status_code for url in urls]
+
+    assert statuses() == [200, 200]
+    revoke(api_key=account.api_key, actor=None)
+    eventually(lambda: statuses() == [401, 401], patience_s=2)
+
+
+def test_an_expired_key_says_when_it_expired(account: Account) -> None:
+    yesterday = timezone.now() - timedelta(days=1)
+    old = issue(project=account.project, name="old", actor=None, expires_at=yesterday)
+    answer = account.http.get("/v1/models", headers={"authorization": f"Bearer {old.secret}"})
+    message = assert_openai(answer, 401, "expired_api_key")
+    assert f"{yesterday:%Y-%m-%d}" in message
+
+
+def test_a_suspended_organization_is_refused(account: Account) -> None:
+    assert account.post("SAY: hi").status_code == 200
+    operator = make_user(f"oda-{account.organization.id}", is_operator=True)
+    set_suspended(organization=account.organization, is_suspended=True, actor=operator, reason="test")
+    snapshot.publish(account.organization.id)
+    answer = eventually(lambda: (a := account.post("SAY: hi")).status_code == 403 and a)
+    assert_openai(answer, 403, "organization_suspended")
+
+
+def test_an_unknown_model_is_named(account: Account) -> None:
+    message = assert_openai(account.post("x", model="no-such-model"), 404, "model_not_found", "model")
+    assert "no-such-model" in message
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"temperature": "warm"}, "invalid_type", "temperature"),
+        ({"temperature": 3}, "invalid_value", "temperature"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "invalid_value", "messages[0].role"),
+        ({"messages": []}, "invalid_value", "messages"),
+        ({"messages": [{"role": "user"}]}, "missing_required_parameter", "messages[0].content"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "unsupported_value",
+            "messages[0].content[0]",
+        ),
+        ({"max_tokens": 0}, "invalid_value", "max_tokens"),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, "invalid_value", "max_tokens"),
+        ({"n": 9}, "invalid_value", "n"),
+        ({"stop": ["1", "2", "3", "4", "5"]}, "invalid_value", "stop"),
+        ({"stream_options": {"include_usage": True}}, "invalid_value", "stream_options"),
+        ({"top_logprobs": 3}, "invalid_value", "top_logprobs"),
+        ({"tool_choice": "required"}, "invalid_value", "tool_choice"),
+        ({"response_format": {"type": "json_schema"}}, "missing_required_parameter", "response_format.json_schema"),
+        ({"logit_bias": {"x": 1}}, "invalid_value", "logit_bias"),
+        ({"reasoning_effort": "heroic"}, "invalid_value", "reasoning_effort"),
+    ],
+)
+def test_a_wrong_field_is_named_by_its_path(account: Account, fields: dict[str, Any], code: str, param: str) -> None:
+    assert_openai(account.post("x", **fields), 400, code, param)
+    assert account.records() == []
+
+
+def test_unknown_fields_pass(account: Account) -> None:
+    assert account.post("SAY: hi", made_up_field={"a": 1}, top_k=5).status_code == 200
+
+
+def test_a_body_that_is_not_json_is_refused(account: Account) -> None:
+    answer = account.http.post("/v1/chat/completions", content=b"{nope")
+    assert_openai(answer, 400, "invalid_json")
+    compressed = account.http.post("/v1/chat/completions", content=b"x", headers={"content-encoding": "gzip"})
+    assert_openai(compressed, 400, "request_body_encoding_unsupported")
+
+
+def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(account: Account) -> None:
+    answer = account.post("word " * 100, max_tokens=8190)
+    message = assert_openai(answer, 400, "context_length_exceeded", "messages")
+    assert "8190" in message
+    assert "8192" in message
+    # No limit given: what the context leaves is used.
+    assert account.post("SAY: hi " + "word " * 7500).status_code == 200
+    account.assert_books_agree()
+
+
+def test_without_credit_the_balance_and_the_hold_are_named(account: Account) -> None:
+    dear = make_model("dear-model", *_addresses(), max_output_tokens=8000)
+
+    change_price(
+        model=dear,
+        input_nano=10**12,
+        cached_input_nano=None,
+        output_nano=10**12,
+        effective_from=timezone.now(),
+        actor=None,
+    )
+    answer = account.post("x", model="dear-model", max_tokens=6000)
+    message = assert_openai(answer, 429, "insufficient_quota")
+    assert "$5.00" in message
+    assert "would hold $" in message
+    assert answer.headers["x-should-retry"] == "false"
+    anthropic = account.http.post(
+        "/v1/messages",
+        json={"model": "dear-model", "max_tokens": 6000, "messages": [{"role": "user", "content": "x"}]},
+    )
+    assert_anthropic(anthropic, 402, "billing_error")
+    assert OrganizationBalance.objects.get(organization=account.organization).credit_nano == 5_000_000_000
+    assert account.copy_nano == 5_000_000_000
+    assert account.records() == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v1/nothing", 404, "not_found"),
+        ("POST", "/v1/chat/completions/", 404, "not_found"),
+        ("POST", "/v1/v1/chat/completions", 404, "not_found"),
+        ("GET", "/v1/chat/completions", 405, "method_not_supported"),
+        ("DELETE", "/v1/models", 405, "method_not_supported"),
+        ("POST", "/v1/models/", 404, "not_found"),
+    ],
+)
+def test_unknown_paths_and_methods_are_json(account: Account, method: str, path: str, status: int, code: str) -> None:
+    answer = account.http.request(method, path)
+    assert_openai(answer, status, code)
+    if status == 405:
+        assert answer.headers["allow"]
+
+
+def test_errors_on_shared_paths_follow_the_headers(account: Account) -> None:
+    answer = account.http.get("/v1/models/none", headers={"anthropic-version": "2023-06-01"})
+    assert_anthropic(answer, 404, "not_found_error")
+    assert_anthropic(account.http.get("/v1/messages/batches"), 404, "not_found_error")
+
+
+def test_embeddings_are_refused_for_a_text_model(account: Account) -> None:
+    answer = account.http.post("/v1/embeddings", json={"model": MODEL, "input": "x"})
+    assert_openai(answer, 400, "unsupported_value", "model")
+
+
+def test_query_strings_and_probes(account: Account) -> None:
+    answer = account.http.post("/v1/chat/completions?beta=true", json=account.chat("SAY: hi"))
+    assert answer.status_code == 200
+    assert httpx.head(f"{account.web.url}/").status_code == 200
+    assert httpx.get(f"{account.web.url}/health").json()["status"] == "ok"
+    assert "access-control-allow-origin" not in account.http.options("/v1/chat/completions").headers
+
+
+def test_a_body_over_the_limit_is_a_413(own_web: Any) -> None:
+    web = own_web(REQUEST_BODY_LIMIT_BYTES="2000")
+    account = make_account(web)
+    assert_openai(account.post("x" * 3000), 413, "request_too_large")
+    small = {"model": MODEL, "max_tokens": 3, "messages": [{"role": "user", "content": "x" * 3000}]}
+    assert_anthropic(account.http.post("/v1/messages", json=small), 413, "request_too_large")
+    # Without a declared length, while it comes in.
+    parts = (b"x" * 500 for _ in range(10))
+    assert_openai(account.http.post("/v1/chat/completions", content=parts), 413, "request_too_large")
+    assert account.post("SAY: hi").status_code == 200
+
+
+def test_no_key_is_ever_logged(account: Account) -> None:
+    account.post("SAY: hi")
+    account.http.get("/v1/models", headers={"authorization": f"Bearer {account.secret}x"})
+    text = account.web.log.read_text()
+    assert account.secret not in text
+    assert account.secret[-12:] not in text
