@@ -14,6 +14,8 @@ from django.utils import timezone
 
 from api import credit
 from api.deployment_status import ask_engines
+from api.idempotency import services as idempotency
+from api.responses_store import services as responses_store
 from billing.errors import JournalRestarted
 from billing.reconciliation.services import EngineReceipt, apply_receipts, close_stale, cursor
 from inference_grpc.client import EngineClient, Receipt
@@ -29,7 +31,7 @@ PAGES_PER_RUN = 50
 STALE_MARGIN = timedelta(minutes=5)
 
 
-@shared_task(name="api.tasks.pull_receipts")
+@shared_task(name="api.tasks.pull_receipts")  # type: ignore[untyped-decorator]  # Celery has no types
 def pull_receipts() -> None:
     """Take new receipts from every engine. Safe to repeat and to overlap; an engine that is away is tried next time."""
     for address in sorted({deployment.address for deployment in deployments(kind="engine")}):
@@ -95,7 +97,7 @@ def _engine_receipts(receipts: Iterable[Receipt]) -> Iterable[EngineReceipt]:
         )
 
 
-@shared_task(name="api.tasks.close_stale_records")
+@shared_task(name="api.tasks.close_stale_records")  # type: ignore[untyped-decorator]  # Celery has no types
 def close_stale_records() -> None:
     """Close what a dead gateway left open and no receipt explains: failed, free, hold released."""
     older_than = timedelta(seconds=settings.REQUEST_TIMEOUT_S) + STALE_MARGIN
@@ -103,7 +105,7 @@ def close_stale_records() -> None:
         logger.warning("stale_records_closed count=%s", closed)
 
 
-@shared_task(name="api.tasks.refresh_balances")
+@shared_task(name="api.tasks.refresh_balances")  # type: ignore[untyped-decorator]  # Celery has no types
 def refresh_balances() -> None:
     """Compare every loaded credit copy with PostgreSQL and repair it, without stopping calls."""
     for organization_id in credit.loaded_organizations():
@@ -116,7 +118,16 @@ def refresh_balances() -> None:
             logger.warning("credit_repaired organization_id=%s drift_nano=%s", organization_id, found.drift_nano)
 
 
-@shared_task(name="api.tasks.ask_deployments")
+@shared_task(name="api.tasks.ask_deployments")  # type: ignore[untyped-decorator]  # Celery has no types
 def ask_deployments() -> None:
     """How each enabled engine is, for the operator's pages."""
     ask_engines(deployments(kind="engine", is_enabled=True))
+
+
+@shared_task(name="api.tasks.forget_kept_answers")  # type: ignore[untyped-decorator]  # Celery has no types
+def forget_kept_answers() -> None:
+    """Delete kept responses and answers under an Idempotency-Key whose time is over. Safe to repeat and to overlap."""
+    now = timezone.now()
+    responses, keys = responses_store.purge_expired(now=now), idempotency.purge_expired(now=now)
+    if responses or keys:
+        logger.info("kept_answers_forgotten responses=%s keys=%s", responses, keys)

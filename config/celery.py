@@ -23,6 +23,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "close stale records": {"task": "api.tasks.close_stale_records", "schedule": 60.0},
     "refresh balances": {"task": "api.tasks.refresh_balances", "schedule": 30.0},
     "ask deployments": {"task": "api.tasks.ask_deployments", "schedule": 10.0},
+    "forget kept answers": {"task": "api.tasks.forget_kept_answers", "schedule": crontab(minute=50)},
     "expire invitations": {"task": "portal.tasks.expire_invitations", "schedule": crontab(minute=30)},
     "publish snapshots": {"task": "portal.tasks.publish_snapshots", "schedule": 60.0},
     # Hourly, because the month ends at another hour in each organization's time zone; a repeat does nothing.

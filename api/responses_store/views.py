@@ -25,7 +25,7 @@ T = TypeVar("T")
 Handler = Callable[[Exchange], Awaitable[object]]
 
 PAGE_LIMIT = 100
-_PATH = re.compile(r"/v1/responses/(?P<id>resp_[^/]+)(?P<rest>|/input_items|/cancel)")
+_PATH = re.compile(r"/v1/responses/(?P<id>[^/]+)(?P<rest>|/input_items|/cancel)")
 
 
 def handlers_of(path: str) -> dict[str, Handler]:

@@ -9,10 +9,12 @@ import orjson
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from api.responses_store import selectors, services
 from api.responses_store.errors import ItemNotFound, PreviousResponseNotFound, ResponseNotFound
 from api.responses_store.models import StoredItem, StoredResponse
+from api.tasks import forget_kept_answers
 from portal.organizations.models import Organization, Project
 
 pytestmark = pytest.mark.django_db
@@ -126,6 +128,13 @@ def test_expired_responses_are_not_found_and_then_purged(project: Project, monke
     assert services.purge_expired(now=end) == 5
     assert list(StoredResponse.objects.values_list("response_id", flat=True)) == ["resp_new"]
     assert StoredItem.objects.count() == 3
+
+
+def test_hourly_task_forgets_what_is_over_its_time(project: Project) -> None:
+    save(project, "resp_old", now=timezone.now() - RETENTION - timedelta(hours=1))
+    save(project, "resp_new", now=timezone.now())
+    forget_kept_answers()
+    assert list(StoredResponse.objects.values_list("response_id", flat=True)) == ["resp_new"]
 
 
 def test_input_items_page_both_ways(project: Project) -> None:
