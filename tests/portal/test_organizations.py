@@ -1,0 +1,139 @@
+"""Members, roles, invitations, projects, settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.core import mail
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from billing.accounts.selectors import account_of
+from portal.audit.models import AuditEvent
+from portal.errors import AlreadyMember, InvitationNotOpen, LastOwner, NameTaken
+from portal.organizations import invitations, services
+from portal.organizations.models import Invitation, Member, Project, Role
+from tests.factories.portal import Cast, make_user
+
+Browser = Callable[..., Client]
+
+
+class TestRoles:
+    def test_last_owner_cannot_step_down_or_leave(self, cast: Cast) -> None:
+        ada = Member.objects.get(user=cast.ada)
+        with pytest.raises(LastOwner):
+            services.change_role(member=ada, role=Role.MEMBER, actor=cast.ada)
+        with pytest.raises(LastOwner):
+            services.remove_member(member=ada, actor=cast.ada)
+
+    def test_second_owner_frees_the_first(self, cast: Cast) -> None:
+        services.change_role(member=Member.objects.get(user=cast.ben), role=Role.OWNER, actor=cast.ada)
+        services.remove_member(member=Member.objects.get(user=cast.ada), actor=cast.ada)
+        assert not Member.objects.filter(user=cast.ada).exists()
+        assert AuditEvent.objects.filter(action="member.removed").count() == 1
+
+    def test_admin_cannot_make_or_remove_an_owner(self, cast: Cast, signed_in: Browser) -> None:
+        client = signed_in(cast.dee)
+        slug = cast.organization.slug
+        ada, ben = Member.objects.get(user=cast.ada), Member.objects.get(user=cast.ben)
+        assert client.post(reverse("portal:member_role", args=[slug, ben.id]), {"role": "owner"}).status_code == 403
+        assert client.post(reverse("portal:member_role", args=[slug, ada.id]), {"role": "member"}).status_code == 403
+        assert client.post(reverse("portal:member_remove", args=[slug, ada.id])).status_code == 403
+
+    def test_member_cannot_remove_others_but_can_leave(self, cast: Cast, signed_in: Browser) -> None:
+        client = signed_in(cast.ben)
+        slug = cast.organization.slug
+        dee, ben = Member.objects.get(user=cast.dee), Member.objects.get(user=cast.ben)
+        assert client.post(reverse("portal:member_remove", args=[slug, dee.id])).status_code == 403
+        assert client.post(reverse("portal:member_remove", args=[slug, ben.id])).status_code == 302
+        assert not Member.objects.filter(user=cast.ben).exists()
+
+
+class TestInvitations:
+    @pytest.fixture
+    def link(self, cast: Cast, signed_in: Browser, django_capture_on_commit_callbacks: Callable[..., object]) -> str:
+        """Of the mail to Eve."""
+        with django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
+            answer = signed_in(cast.dee).post(
+                reverse("portal:members", args=[cast.organization.slug]), {"email": "Eve@example.com", "role": "admin"}
+            )
+        assert answer.status_code == 302
+        assert mail.outbox[-1].to == ["eve@example.com"]
+        found = re.search(r"http\S+/invitations/\S+", str(mail.outbox[-1].body))
+        assert found
+        return found.group()
+
+    def test_invited_person_joins_once_with_the_role(self, cast: Cast, link: str, signed_in: Browser) -> None:
+        eve = signed_in(make_user("Eve"))
+        assert "Join Analytical Engines" in eve.get(link).content.decode()
+        assert eve.post(link).headers["Location"] == f"/o/{cast.organization.slug}/"
+        eve.post(link)
+        assert Member.objects.get(user__email="eve@example.com").role == Role.ADMIN
+
+    def test_link_is_for_the_invited_address_alone(self, cast: Cast, link: str, signed_in: Browser) -> None:
+        cyd = signed_in(cast.cyd)
+        assert "another address" in cyd.get(link).content.decode()
+        assert cyd.post(link).status_code == 403
+        assert Client().post(link).status_code == 403
+        assert not Member.objects.filter(user=cast.cyd, organization=cast.organization).exists()
+
+    def test_token_is_not_stored(self, link: str) -> None:
+        assert Invitation.objects.get().token_digest not in link
+
+    def test_expired_or_withdrawn_link_is_refused(self, cast: Cast, link: str, signed_in: Browser) -> None:
+        eve = make_user("Eve")
+        invitation = Invitation.objects.get()
+        Invitation.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+        assert signed_in(eve).get(link).status_code == 404
+        assert invitations.close_expired(now=timezone.now()) == 1
+        with pytest.raises(InvitationNotOpen):
+            invitations.accept(invitation=invitation, user=eve)
+        again = invitations.invite(
+            organization=cast.organization, email="eve@example.com", role=Role.MEMBER, actor=cast.ada
+        )
+        invitations.withdraw(invitation=again, actor=cast.ada)
+        invitations.withdraw(invitation=again, actor=cast.ada)
+        with pytest.raises(InvitationNotOpen):
+            invitations.accept(invitation=again, user=eve)
+
+    def test_second_invitation_of_an_address_replaces_the_first(self, cast: Cast, link: str) -> None:
+        invitations.invite(organization=cast.organization, email="EVE@example.com", role=Role.MEMBER, actor=cast.ada)
+        assert Invitation.objects.filter(closed_at=None).count() == 1
+
+    def test_member_is_not_invited_again(self, cast: Cast) -> None:
+        with pytest.raises(AlreadyMember):
+            invitations.invite(
+                organization=cast.organization, email="Ben@example.com", role=Role.MEMBER, actor=cast.ada
+            )
+
+
+def test_settings_change_name_and_zone_of_limits_and_invoices(cast: Cast, signed_in: Browser) -> None:
+    address = reverse("portal:settings", args=[cast.organization.slug])
+    assert signed_in(cast.dee).post(address, {"name": "AE", "time_zone": "Asia/Tokyo"}).status_code == 302
+    cast.organization.refresh_from_db()
+    assert (cast.organization.name, cast.organization.time_zone) == ("AE", "Asia/Tokyo")
+    assert account_of(cast.organization.id).time_zone == "Asia/Tokyo"
+    assert signed_in(cast.dee).post(address, {"name": "AE", "time_zone": "Mars/Olympus"}).status_code == 400
+
+
+def test_project_names_are_unique_in_an_organization(cast: Cast) -> None:
+    services.create_project(organization=cast.organization, name="Search", actor=cast.ada)
+    with pytest.raises(NameTaken):
+        services.create_project(organization=cast.organization, name="search", actor=cast.ada)
+    assert Project.objects.filter(organization=cast.organization).count() == 2
+
+
+def test_members_list_takes_the_same_queries_for_any_size(
+    cast: Cast, signed_in: Browser, django_assert_num_queries: Callable[..., object]
+) -> None:
+    for number in range(20):
+        user = make_user(f"person{number}")
+        Member.objects.create(user=user, organization=cast.organization)
+    client = signed_in(cast.ada)
+    # Session, user, membership, members, invitations, balance, switcher.
+    with django_assert_num_queries(7):  # type: ignore[attr-defined]
+        client.get(reverse("portal:members", args=[cast.organization.slug]))

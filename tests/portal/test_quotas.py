@@ -1,0 +1,179 @@
+"""Limits: the service, their Valkey form, the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from portal.api_keys.services import issue
+from portal.audit.models import AuditEvent
+from portal.catalog.models import Model
+from portal.organizations.models import Member
+from portal.organizations.services import create_project, set_suspended
+from portal.quotas import snapshot
+from portal.quotas.models import Quota, QuotaKind, Window
+from portal.quotas.selectors import quotas_of
+from portal.quotas.services import QuotaOutOfScope, change_quota
+from portal.quotas.use import uses_of, window_bounds
+from portal.tasks import publish_snapshots
+from tests.factories.portal import Cast
+from tests.factories.usage import use
+
+
+def limit(cast: Cast, amount: int | None, **scope: object) -> Quota | None:
+    return change_quota(
+        organization=cast.organization,
+        kind=QuotaKind.TOKENS,
+        window=Window.DAY,
+        limit=amount,
+        actor=cast.ada,
+        reason="a test",
+        **scope,  # type: ignore[arg-type]
+    )
+
+
+class TestChangeQuota:
+    def test_sets_changes_and_removes_with_an_audit_event_each(self, cast: Cast) -> None:
+        limit(cast, 100)
+        limit(cast, 200)
+        limit(cast, 200)
+        assert Quota.objects.get().limit == 200
+        limit(cast, None)
+        assert limit(cast, None) is None
+        assert not Quota.objects.exists()
+        events = AuditEvent.objects.filter(action__startswith="quota.").order_by("id")
+        assert [(event.before, event.after) for event in events] == [
+            ({"limit": None}, {"limit": 100}),
+            ({"limit": 100}, {"limit": 200}),
+            ({"limit": 200}, {"limit": None}),
+        ]
+
+    def test_each_scope_has_its_own(self, cast: Cast) -> None:
+        key = issue(project=cast.project, name="laptop", actor=cast.ada).api_key
+        for scope in ({}, {"project": cast.project}, {"api_key": key}):
+            limit(cast, 100, **scope)
+        assert Quota.objects.count() == 3
+
+    def test_project_of_another_organization_is_refused(self, cast: Cast) -> None:
+        theirs = Member.objects.get(user=cast.cyd).organization.projects.get()
+        with pytest.raises(QuotaOutOfScope):
+            limit(cast, 100, project=theirs)
+
+    @pytest.mark.parametrize(
+        ("kind", "window"), [(QuotaKind.CONCURRENCY, Window.DAY), (QuotaKind.REQUESTS, Window.NOW)]
+    )
+    def test_kind_and_window_that_do_not_fit_are_refused(self, cast: Cast, kind: QuotaKind, window: Window) -> None:
+        with pytest.raises(IntegrityError), transaction.atomic():
+            change_quota(organization=cast.organization, kind=kind, window=window, limit=1, actor=cast.ada)
+
+
+class TestSnapshot:
+    def test_is_published_after_the_commit(
+        self, cast: Cast, django_capture_on_commit_callbacks: Callable[..., object]
+    ) -> None:
+        with django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
+            limit(cast, 100)
+        (quota,) = snapshot.read(cast.organization.id).quotas
+        assert (quota.scope, quota.scope_id, quota.kind, quota.window, quota.limit) == (
+            "organization",
+            cast.organization.id,
+            "tokens",
+            "day",
+            100,
+        )
+
+    def test_lost_hash_is_published_again_by_a_read_and_by_the_task(self, cast: Cast) -> None:
+        key = snapshot.key(cast.organization.id)
+        snapshot.client().delete(key)
+        assert snapshot.read(cast.organization.id).time_zone == "UTC"
+        assert snapshot.client().exists(key)
+        snapshot.client().delete(key)
+        publish_snapshots()
+        assert snapshot.client().exists(key)
+
+    def test_says_who_is_suspended(self, cast: Cast, django_capture_on_commit_callbacks: Callable[..., object]) -> None:
+        with django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
+            set_suspended(organization=cast.organization, is_suspended=True, actor=cast.oda, reason="unpaid")
+        assert snapshot.read(cast.organization.id).is_suspended
+
+    def test_applies_what_names_the_call(self, cast: Cast) -> None:
+        key = issue(project=cast.project, name="laptop", actor=cast.ada).api_key
+        other = create_project(organization=cast.organization, name="Other", actor=cast.ada)
+        limit(cast, 1)
+        limit(cast, 2, project=cast.project)
+        limit(cast, 3, project=other)
+        limit(cast, 4, api_key=key)
+        limits = snapshot.load(cast.organization.id)
+        found = limits.applying_to(project_id=cast.project.id, api_key_id=key.id)
+        assert [quota.limit for quota in found] == [1, 2, 4]
+
+    def test_another_version_is_not_read(self, cast: Cast) -> None:
+        fields = snapshot.encode(snapshot.load(cast.organization.id))
+        assert snapshot.decode(cast.organization.id, fields)
+        assert snapshot.decode(cast.organization.id, fields | {"version": "0"}) is None
+        assert snapshot.decode(cast.organization.id, {}) is None
+
+
+class TestUse:
+    def test_counts_records_of_the_window_and_scope(self, cast: Cast, model: Model) -> None:
+        key = issue(project=cast.project, name="laptop", actor=cast.ada).api_key
+        other = issue(project=cast.project, name="other", actor=cast.ada).api_key
+        use(key, model.name, started_at=timezone.now(), prompt_tokens=1000, completion_tokens=100)
+        use(other, model.name, started_at=timezone.now(), prompt_tokens=10, completion_tokens=0)
+        limit(cast, 10_000)
+        limit(cast, 2_200, api_key=key)
+        uses = uses_of(cast.organization, quotas_of(cast.organization))
+        assert [(each.used, each.per_mille) for each in uses] == [(1110, 111), (1100, 500)]
+
+    @pytest.mark.parametrize(
+        ("zone", "window", "now", "start", "end"),
+        [
+            # The local month begins nine hours before UTC's.
+            ("Asia/Tokyo", "month", "2026-11-30T15:00", "2026-11-30T15:00", "2026-12-31T15:00"),
+            ("Asia/Tokyo", "month", "2026-11-30T14:59", "2026-10-31T15:00", "2026-11-30T15:00"),
+            # The day the clocks go back has 25 hours, the day they go forward 23.
+            ("Europe/Amsterdam", "day", "2026-10-25T12:00", "2026-10-24T22:00", "2026-10-25T23:00"),
+            ("Europe/Amsterdam", "day", "2026-03-29T12:00", "2026-03-28T23:00", "2026-03-29T22:00"),
+            ("UTC", "month", "2026-12-31T23:59", "2026-12-01T00:00", "2027-01-01T00:00"),
+        ],
+    )
+    def test_windows_are_those_of_the_organizations_calendar(
+        self, zone: str, window: str, now: str, start: str, end: str
+    ) -> None:
+        moment, *expected = (datetime.fromisoformat(text).replace(tzinfo=UTC) for text in (now, start, end))
+        assert list(window_bounds(window, zone, moment)) == expected
+
+
+class TestPage:
+    def test_admin_sets_a_budget_in_money(self, cast: Cast, signed_in: Callable[..., Client]) -> None:
+        address = reverse("portal:limits", args=[cast.organization.slug])
+        answer = signed_in(cast.dee).post(address, {"scope": "", "what": "spend:month", "amount": "$1,025.50"})
+        assert answer.status_code == 302
+        assert Quota.objects.get().limit == 1_025_500_000_000
+
+    @pytest.mark.parametrize("amount", ["", "many", "-1", "1.5", "9" * 25])
+    def test_odd_amount_is_refused_at_the_field(
+        self, cast: Cast, signed_in: Callable[..., Client], amount: str
+    ) -> None:
+        address = reverse("portal:limits", args=[cast.organization.slug])
+        answer = signed_in(cast.dee).post(address, {"scope": "", "what": "tokens:day", "amount": amount})
+        assert answer.status_code == 400
+        assert answer.context["form"].errors["amount"]
+
+    def test_scope_of_another_organization_is_refused(self, cast: Cast, signed_in: Callable[..., Client]) -> None:
+        theirs = Member.objects.get(user=cast.cyd).organization.projects.get()
+        address = reverse("portal:limits", args=[cast.organization.slug])
+        form = {"scope": f"project:{theirs.id}", "what": "tokens:day", "amount": "1"}
+        assert signed_in(cast.dee).post(address, form).status_code == 400
+
+
+def test_database_refuses_to_change_or_delete_an_audit_event(cast: Cast) -> None:
+    for statement in ("UPDATE portal_auditevent SET reason = 'x'", "DELETE FROM portal_auditevent"):
+        with pytest.raises(IntegrityError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement)
