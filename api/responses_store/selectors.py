@@ -36,6 +36,8 @@ def find_response(project_id: int, response_id: str, now: datetime) -> bytes:
 
 
 def _stored(project_id: int, response_id: str, now: datetime) -> StoredResponse:
+    if "\0" in response_id:  # which PostgreSQL does not take
+        raise ResponseNotFound(response_id)
     try:
         return StoredResponse.objects.get(project_id=project_id, response_id=response_id, expires_at__gt=now)
     except StoredResponse.DoesNotExist:
@@ -44,6 +46,8 @@ def _stored(project_id: int, response_id: str, now: datetime) -> StoredResponse:
 
 def chain_ids(project_id: int, response_id: str, now: datetime) -> list[int]:
     """Rows of a conversation up to `response_id`, oldest first. Raises PreviousResponseNotFound when one is gone."""
+    if "\0" in response_id:
+        raise PreviousResponseNotFound(response_id)
     with connection.cursor() as cursor:
         cursor.execute(_CHAIN, [project_id, response_id, now])
         rows = cursor.fetchall()
@@ -65,6 +69,7 @@ def history(project_id: int, response_id: str, now: datetime) -> list[bytes]:
 
 def find_items(project_id: int, item_ids: Collection[str], now: datetime) -> dict[str, bytes]:
     """Kept items, as JSON, by id, of any response of the project; the newest of those with one id. One query."""
+    item_ids = [item_id for item_id in item_ids if "\0" not in item_id]
     rows = (
         StoredItem.objects.filter(item_id__in=item_ids, response__project_id=project_id, response__expires_at__gt=now)
         .order_by("id")
@@ -86,6 +91,8 @@ def input_items(
     response = _stored(project_id, response_id, now)
     items = StoredItem.objects.filter(response=response, is_output=False)
     if after is not None:
+        if "\0" in after:
+            raise ItemNotFound(after)
         place = items.filter(item_id=after).values_list("position", flat=True).first()
         if place is None:
             raise ItemNotFound(after)

@@ -62,6 +62,8 @@ def save_response(
 
 def delete_response(*, project_id: int, response_id: str) -> None:
     """Forget a response and its items. What continued it can no longer be continued."""
+    if "\0" in response_id:
+        raise ResponseNotFound(response_id)
     deleted, _ = StoredResponse.objects.filter(project_id=project_id, response_id=response_id).delete()
     if not deleted:
         raise ResponseNotFound(response_id)

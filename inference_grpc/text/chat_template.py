@@ -14,6 +14,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from inference_grpc.core.request import ChatPrompt, Message, ToolCall, ToolChoice
 from inference_grpc.errors import InvalidRequest
 from inference_grpc.text.families import THINK_OPEN, renders_tools
+from inference_grpc.text.system_turns import REFUSAL, with_system_first
 from inference_grpc.text.tool_prompt import with_tools
 
 
@@ -34,7 +35,7 @@ class ChatTemplate:
 
     def render(self, prompt: ChatPrompt, tool_choice: ToolChoice | None = None) -> str:
         """The prompt as text, ready for the model to go on. Raises `InvalidRequest` with the template's own words."""
-        messages = prompt.messages
+        messages = with_system_first(prompt.messages) if REFUSAL in self.source else prompt.messages
         if not renders_tools(self.source):
             messages = with_tools(messages, prompt.tools, tool_choice or ToolChoice())
         variables: dict[str, Any] = {  # a template's variables are free form

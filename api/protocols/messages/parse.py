@@ -12,6 +12,7 @@ from api.protocols.decoding import check_one_of, decode
 from api.protocols.errors import BadRequest, missing, unsupported
 from api.protocols.messages import schema
 from api.protocols.request import Constraint, GenerationRequest, Message, Sampling, Tool, ToolCall, ToolChoice
+from api.protocols.thinking import LEVELS
 
 MIN_THINKING_BUDGET = 1024
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
@@ -283,7 +284,7 @@ def _template_options(wire: schema.CountBody) -> dict[str, Any]:
     if wire.output_config and wire.output_config.effort is not None:
         check_one_of(wire.output_config.effort, EFFORTS, "output_config.effort")
         if options["enable_thinking"]:
-            options["reasoning_effort"] = wire.output_config.effort
+            options["reasoning_effort"] = LEVELS[wire.output_config.effort]
     return options
 
 

@@ -14,6 +14,7 @@ from api.protocols.responses.schema import Item, Part
 from api.protocols.responses.tools import flat_name
 from api.protocols.sealing import unseal
 
+ID_LIMIT = 200
 SEALED_REASONING, SEALED_SUMMARY = "reasoning", "compaction"
 
 _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
@@ -56,6 +57,10 @@ class Conversation:
             self._add(kind_of(raw), convert(raw, Item, f"{path}[{index}]"), f"{path}[{index}]")
 
     def _add(self, kind: str | None, item: Item, path: str) -> None:
+        if item.id is not None and (len(item.id) > ID_LIMIT or "\0" in item.id):
+            raise BadRequest(
+                f"'{path}.id' must have at most {ID_LIMIT} characters, none of them NUL.", f"{path}.id", "invalid_value"
+            )
         match kind:
             case "message":
                 self._message(item, path)

@@ -236,6 +236,7 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"input": [{"content": "x"}]}, "input[0].type", "Missing"),
     ({"input": [{"role": "tool", "content": "x"}]}, "input[0].role", "'developer'"),
     ({"input": [{"role": "user"}]}, "input[0].content", "Missing"),
+    ({"input": [{"role": "user", "content": "x", "id": "m" * 201}]}, "input[0].id", "200"),
     ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]", "image"),
     ({"input": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "input[0].content[0]", "audio"),
     ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0].content[0]", "file"),

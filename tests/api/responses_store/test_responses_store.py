@@ -100,6 +100,18 @@ def test_another_project_finds_nothing(project: Project, other_project: Project)
     assert selectors.find_items(project.id, ["resp_1_in0"], NOW).keys() == {"resp_1_in0"}
 
 
+def test_name_with_nul_is_not_found(project: Project) -> None:
+    save(project, "resp_1")
+    for look_up in (selectors.find_response, selectors.history, selectors.input_items):
+        with pytest.raises(ResponseNotFound):
+            look_up(project.id, "resp_1\0", NOW)
+    with pytest.raises(ResponseNotFound):
+        services.delete_response(project_id=project.id, response_id="\0")
+    with pytest.raises(ItemNotFound):
+        selectors.input_items(project.id, "resp_1", NOW, after="\0")
+    assert selectors.find_items(project.id, ["\0"], NOW) == {}
+
+
 def test_chain_with_a_deleted_link_is_not_continued(project: Project) -> None:
     save(project, "resp_1")
     save(project, "resp_2", "resp_1")

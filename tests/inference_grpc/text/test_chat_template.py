@@ -79,3 +79,19 @@ def test_what_a_template_refuses_or_must_not_do_names_the_messages(source: str, 
     with pytest.raises(InvalidRequest, match=message) as refusal:
         render(source, ADA)
     assert refusal.value.fields["param"] == "messages"
+
+
+def test_system_turns_in_the_middle_pass_a_template_that_wants_them_first() -> None:
+    source = (
+        "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+        "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+        "[{{ m.role }}:{{ m.content }}]{% endfor %}"
+    )
+    messages = [
+        Message("system", "a"),
+        Message("system", "b"),
+        Message("user", "Hi"),
+        Message("system", "Now be terse."),
+        Message("user", "Go"),
+    ]
+    assert render(source, *messages) == ("[system:a\n\nb][user:Hi][user:<system>\nNow be terse.\n</system>][user:Go]")
