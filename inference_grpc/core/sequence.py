@@ -15,12 +15,19 @@ if TYPE_CHECKING:
 class TokenMatcher(Protocol):
     """The state of a constraint: which tokens may come next. `text/constraint.py` makes them."""
 
-    def fill(self, bitmask: torch.Tensor) -> None:
-        """int32 [ceil(vocabulary / 32)]: bit i % 32 of word i // 32 says whether token i may come next."""
+    def fill(self, bitmask: torch.Tensor, tokens_left: int | None = None) -> None:
+        """int32 [ceil(vocabulary / 32)]: bit i % 32 of word i // 32 says whether token i may come next.
+
+        `tokens_left`: how many more the output may have, that one included.
+        """
 
     def accept(self, token_id: int) -> None: ...
 
     def is_done(self) -> bool: ...
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it was led to a valid end for want of tokens."""
 
 
 @dataclass(slots=True, eq=False)

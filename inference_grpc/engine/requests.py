@@ -85,7 +85,7 @@ class OpenRequest:
         sequence.append(token.token_id)
         self._usage.completion_tokens += 1
         if token.token_id in self._prepared.eos_ids:
-            return self._finish(sequence, "eos"), True
+            return self._finish(sequence, self._own_end(sequence)), True
         if sequence.matcher is not None:
             sequence.matcher.accept(token.token_id)
         stream = self._prepared.streams[sequence.choice]
@@ -97,10 +97,16 @@ class OpenRequest:
 
     def _limit_reached(self, sequence: Sequence) -> FinishReason | None:
         if sequence.matcher is not None and sequence.matcher.is_done():
-            return "eos"
-        if sequence.generated >= sequence.max_tokens:
-            return "length" if self._prepared.request.max_tokens else "context_full"
-        return None
+            return self._own_end(sequence)
+        return self._limit if sequence.generated >= sequence.max_tokens else None
+
+    def _own_end(self, sequence: Sequence) -> FinishReason:
+        """Why an output ended that has its end; the limit, where the constraint closed it just in time."""
+        return self._limit if sequence.matcher is not None and sequence.matcher.is_cut else "eos"
+
+    @property
+    def _limit(self) -> FinishReason:
+        return "length" if self._prepared.request.max_tokens else "context_full"
 
     def cancel(self) -> list[Event]:
         events: list[Event] = []

@@ -89,7 +89,7 @@ def _adjust(row: torch.Tensor, sequence: Sequence) -> None:
         row[torch.tensor(list(sampling.logit_bias))] += torch.tensor(list(sampling.logit_bias.values()))
     if sequence.matcher is not None:
         bitmask = torch.zeros(-(-row.shape[0] // 32), dtype=torch.int32)
-        sequence.matcher.fill(bitmask)
+        sequence.matcher.fill(bitmask, sequence.max_tokens - sequence.generated)
         bits = (bitmask[:, None] >> torch.arange(32, dtype=torch.int32)) & 1
         row.masked_fill_(bits.flatten()[: row.shape[0]] == 0, -math.inf)
 

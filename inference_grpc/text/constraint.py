@@ -20,11 +20,17 @@ from llguidance import LLMatcher, LLTokenizer
 
 from inference_grpc.core.request import Constraint, Tool, ToolChoice
 from inference_grpc.errors import UnsupportedSchema
+from inference_grpc.text.constraint_closing import Closer
 from inference_grpc.text.constraint_grammar import build_grammar, needs_grammar
 from inference_grpc.text.constraint_schema import LIMITS
 from inference_grpc.text.families import Family, ReasoningStart
+from inference_grpc.text.output_parser import offered_tools
 
 CACHE_ENTRIES = 128
+# An output of limited length is first looked at for a way to its end when this many tokens are left.
+FIRST_LOOK_TOKENS = 512
+# One token may open an object, and lengthen the way by all its required properties: keep some in hand.
+SPARE_TOKENS = 16
 
 
 def bitmask_words(vocab_size: int) -> int:
@@ -33,18 +39,32 @@ def bitmask_words(vocab_size: int) -> int:
 
 
 class Matcher:
-    """Follows one output. Tokens accepted and rolled back are those of the model, the end of text included."""
+    """Follows one output. Tokens accepted and rolled back are those of the model, the end of text included.
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    With a `closer`, an output that runs out of tokens is led to a valid end just in time: `is_cut` then.
+    """
+
+    def __init__(self, matcher: LLMatcher, closer: Closer | None = None) -> None:
         self._matcher = matcher
+        self._closer = closer
+        self._is_cut = False
+        self._plan: list[int] = []  # once this is set, nothing else may be said
+        self._look_at = FIRST_LOOK_TOKENS  # look for a plan when no more tokens than this are left
 
-    def fill(self, bitmask: torch.Tensor) -> None:
+    def fill(self, bitmask: torch.Tensor, tokens_left: int | None = None) -> None:
         """Write which tokens may come next: int32 [words], contiguous, on the CPU. The end only if the whole is valid.
 
+        `tokens_left`: how many tokens may still be said, this one included; None = no limit.
         Raises `UnsupportedSchema` if the grammar turns out too complex to follow; the request has to fail then.
         """
         if bitmask.dtype != torch.int32 or not bitmask.is_contiguous() or bitmask.device.type != "cpu":
             raise ValueError("The bitmask must be a contiguous int32 row on the CPU.")
+        if tokens_left is not None and tokens_left <= self._look_at and not self._plan:
+            self._look_ahead(tokens_left)
+        if self._plan:
+            bitmask.zero_()
+            bitmask.view(torch.uint8)[self._plan[0] >> 3] = 1 << (self._plan[0] & 7)
+            return
         self._matcher.unsafe_compute_mask_ptr(bitmask.data_ptr(), bitmask.numel() * 4)
         if self._matcher.is_error():
             raise UnsupportedSchema(
@@ -55,6 +75,13 @@ class Matcher:
         """Go on by one token, which the last mask allowed. Raises `ValueError` for one that it did not."""
         if not self._matcher.consume_token(token_id):
             raise ValueError(f"Token {token_id} does not fit the grammar.")
+        if self._plan:
+            self._plan.pop(0)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the output was led to its end for want of tokens: valid, but not all that the model had to say."""
+        return self._is_cut
 
     def is_done(self) -> bool:
         """Whether the output is valid and nothing but the end can follow: no further step is needed."""
@@ -68,19 +95,36 @@ class Matcher:
         """Take back the last `count` accepted tokens (rejected drafts)."""
         if count and not self._matcher.rollback(count):
             raise ValueError(f"Cannot take back {count} tokens.")
+        if count:
+            self._plan, self._is_cut, self._look_at = [], False, FIRST_LOOK_TOKENS
+
+    def _look_ahead(self, tokens_left: int) -> None:
+        """Take to the shortest known way to the end if no more than it is left, or say when to look again."""
+        if self._closer is None:
+            self._look_at = 0
+            return
+        plan = self._closer.plan(self._matcher, tokens_left)
+        spare = tokens_left - len(plan or ())
+        if plan and spare <= SPARE_TOKENS:
+            self._plan, self._is_cut = plan, True
+        elif plan:
+            self._look_at = tokens_left - max(1, (spare - SPARE_TOKENS) // 4)
+        else:
+            self._look_at = tokens_left * 3 // 4
 
 
 class CompiledConstraint:
     """A grammar ready for use. Shared by all who ask for the same one."""
 
-    def __init__(self, prototype: LLMatcher) -> None:
+    def __init__(self, prototype: LLMatcher, closer: Closer | None) -> None:
         self._prototype = prototype
+        self._closer = closer
         self._lock = threading.Lock()
 
     def new_matcher(self) -> Matcher:
         """A matcher at the start of the output; cheap."""
         with self._lock:
-            return Matcher(self._prototype.deep_copy())
+            return Matcher(self._prototype.deep_copy(), self._closer)
 
 
 class ConstraintCompiler:
@@ -94,6 +138,7 @@ class ConstraintCompiler:
         tokenizer's own are padding and never allowed."""
         self.vocab_size = vocab_size
         self._tokenizer = LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=eos_ids)
+        self._closer = Closer(self._tokenizer, eos_ids)
         self._cache: OrderedDict[bytes, CompiledConstraint] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -119,7 +164,10 @@ class ConstraintCompiler:
                 self._cache.move_to_end(key)
                 return self._cache[key]
         grammar = build_grammar(constraint, tools, tool_choice, family, reasoning)
-        compiled = CompiledConstraint(self._matcher(grammar, constraint))
+        # A call is never closed for the model: half a command must not pass for a whole one.
+        closes = constraint is not None and constraint.kind in ("json_schema", "json_object")
+        closes = closes and not offered_tools(tools, tool_choice)
+        compiled = CompiledConstraint(self._matcher(grammar, constraint), self._closer if closes else None)
         with self._lock:
             self._cache[key] = compiled
             self._cache.move_to_end(key)

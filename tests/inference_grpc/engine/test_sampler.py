@@ -141,7 +141,7 @@ class OnlyMatcher:
     def __init__(self, allowed: list[int]) -> None:
         self._allowed = allowed
 
-    def fill(self, bitmask: torch.Tensor) -> None:
+    def fill(self, bitmask: torch.Tensor, tokens_left: int | None = None) -> None:
         if not self._allowed:
             raise UnsupportedSchema("too complex", keyword="complexity")
         words = [0] * bitmask.shape[0]

@@ -10,8 +10,8 @@ from inference_grpc.model.gguf import GgufFile
 from inference_grpc.model.resolve import resolve_model
 from inference_grpc.text.constraint import CompiledConstraint, ConstraintCompiler, Matcher, bitmask_words
 from inference_grpc.text.tokenizer import ModelTokenizer
+from tests.inference_grpc.text_output.masks import PADDING, ids_of
 
-PADDING = 100  # ids behind the vocabulary, as wide output layers have them
 FREE_TEXT = 10_000  # a mask with more ids than this is inside a string
 # What brings an output to its end, dearest first.
 CLOSING = ("}", "]", '"', ":", ",", "Z", "null", "true", "0", "1", "</", "<", "\n")
@@ -32,12 +32,10 @@ def compiler(tokenizer: ModelTokenizer) -> ConstraintCompiler:
 def allowed(compiler: ConstraintCompiler) -> Callable[[Matcher], list[int]]:
     """The ids that the mask allows."""
     row = torch.empty(bitmask_words(compiler.vocab_size), dtype=torch.int32)
-    shifts = torch.arange(32, dtype=torch.int32)
 
     def ids(matcher: Matcher) -> list[int]:
         matcher.fill(row)
-        found: list[int] = ((row[:, None] >> shifts) & 1).flatten().nonzero().flatten().tolist()
-        return found
+        return ids_of(row)
 
     return ids
 

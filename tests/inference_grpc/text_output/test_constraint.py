@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import time
 
@@ -15,6 +16,7 @@ from inference_grpc.errors import UnsupportedSchema
 from inference_grpc.text import constraint as constraint_module
 from inference_grpc.text.constraint import ConstraintCompiler, bitmask_words
 from inference_grpc.text.constraint_rules import WHITESPACE
+from tests.inference_grpc.text_output.masks import PADDING, ids_of
 from tests.inference_grpc.text_output.schemas import SCHEMAS
 
 NONE = ToolChoice()
@@ -227,3 +229,61 @@ def test_a_hostile_schema_is_refused_or_followed_in_bounded_time(compiler, allow
     except UnsupportedSchema:
         pass
     assert time.process_time() - began < 5
+
+
+def say(compiled, tokenizer, allowed, max_tokens: int, seed: int) -> tuple[str, bool]:
+    """Random tokens, as a model that never comes to an end by itself."""
+    chance = random.Random(seed)
+    matcher = compiled.new_matcher()
+    output: list[int] = []
+    quotes = {token for token in range(tokenizer.vocabulary) if b'"' in tokenizer.token_bytes(token)}
+    quotes |= tokenizer.eos_ids
+    row = torch.empty(bitmask_words(tokenizer.vocabulary + PADDING), dtype=torch.int32)
+    while len(output) < max_tokens and not matcher.is_done():
+        matcher.fill(row, max_tokens - len(output))
+        ids = ids_of(row)
+        token = chance.choice([token for token in ids if token not in quotes] or ids)
+        matcher.accept(token)
+        output.append(token)
+    text = b"".join(tokenizer.token_bytes(token) for token in output if token not in tokenizer.eos_ids)
+    return text.decode("utf-8", "replace"), matcher.is_cut
+
+
+@pytest.mark.parametrize(
+    "name", ["free object", "string", "nested", "array of objects", "recursive", "as pydantic writes it"]
+)
+@pytest.mark.parametrize("max_tokens", [60, 150])
+def test_an_output_that_runs_out_of_tokens_is_closed_in_time(compiler, tokenizer, allowed, name, max_tokens):
+    compiled = compile_schema(compiler, SCHEMAS[name])
+    for seed in range(3):
+        text, is_cut = say(compiled, tokenizer, allowed, max_tokens, seed)
+        jsonschema.validate(json.loads(text), SCHEMAS[name])
+        assert is_cut or name != "string"
+
+
+def test_a_limit_that_is_not_reached_changes_nothing(compiler, tokenizer, allowed):
+    matcher = compile_schema(compiler, SCHEMAS["flat object"]).new_matcher()
+    plain = compile_schema(compiler, SCHEMAS["flat object"]).new_matcher()
+    row = torch.empty(bitmask_words(compiler.vocab_size), dtype=torch.int32)
+    tokens = tokenizer.encode('{"name": "x", "age": 3}')
+    for count, token in enumerate(tokens):
+        matcher.fill(row, len(tokens) + 30 - count)
+        assert ids_of(row) == allowed(plain)
+        matcher.accept(token)
+        plain.accept(token)
+    assert matcher.is_done()
+    assert not matcher.is_cut
+
+
+def test_a_limit_too_small_for_any_instance_is_no_error(compiler, tokenizer, allowed):
+    text, is_cut = say(compile_schema(compiler, SCHEMAS["as pydantic writes it"]), tokenizer, allowed, 4, 0)
+    assert text
+    assert not is_cut
+
+
+def test_a_call_is_never_closed_for_the_model(compiler, tokenizer, allowed):
+    tool = Tool("f", "", {"properties": {"a": {"type": "string"}}, "required": ["a"]})
+    compiled = compiler.compile(None, [tool], ToolChoice(mode="named", names=["f"]), "hermes")
+    text, is_cut = say(compiled, tokenizer, allowed, 60, 0)
+    assert not is_cut
+    assert not text.endswith("</tool_call>")
