@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 REFRESH_INTERVAL_S = 5.0
 # Callers that guess model names do not make us query more often than this.
-MISS_INTERVAL_S = 1.0
+MISS_INTERVAL_S = 0.1
 PRICE_LIMIT = 20_000
 
 

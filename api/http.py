@@ -181,7 +181,12 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], limit_bytes: 
 
 
 def _too_large(limit_bytes: int) -> ApiError:
-    return ApiError("request_too_large", f"The request body is larger than {limit_bytes} bytes, the limit here.")
+    # The rest of the body is not read, so the connection is of no more use.
+    return ApiError(
+        "request_too_large",
+        f"The request body is larger than {limit_bytes} bytes, the limit here.",
+        headers=(("connection", "close"),),
+    )
 
 
 async def wait_for_disconnect(receive: Receive) -> None:

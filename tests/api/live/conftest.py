@@ -43,7 +43,7 @@ def webs(live_database: None, engine: Engine, folder: Path) -> Iterator[Callable
 
     def get(kind: str) -> Web:
         if kind not in running:
-            running[kind] = Web(folder, kind)
+            running[kind] = Web(folder, kind, STREAM_KEEPALIVE_S="1", REQUEST_BODY_LIMIT_BYTES="200000")
             running[kind].start()
         return running[kind]
 

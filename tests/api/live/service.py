@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -72,11 +73,19 @@ class Process:
                 raise RuntimeError(f"{self.command[0]} did not start:\n{self.log.read_text()[-4000:]}")
             time.sleep(0.05)
 
-    def stop(self, *, kill: bool = False) -> None:
-        if self.popen is None:
-            return
-        (self.popen.kill if kill else self.popen.terminate)()
-        self.popen.wait(40)
+    def stop(self) -> None:
+        if self.popen is not None:
+            self.popen.terminate()
+            self.popen.wait(40)
+            self.popen = None
+
+    def kill(self) -> None:
+        """kill -9, of the workers too."""
+        assert self.popen is not None
+        children = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children").read_text().split()
+        for pid in [*map(int, children), self.popen.pid]:
+            os.kill(pid, signal.SIGKILL)
+        self.popen.wait(10)
         self.popen = None
 
 

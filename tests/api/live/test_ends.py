@@ -112,10 +112,9 @@ def test_another_deployment_serves_when_one_is_dead(account: Account, engine: En
     account.assert_books_agree()
 
 
-def test_an_engine_that_is_down_is_a_503_and_recovers(own_web: Callable[..., Web], folder: Path) -> None:
+def test_an_engine_that_is_down_is_a_503_and_recovers(account: Account, folder: Path) -> None:
     engine = Engine(folder)
     make_model("lonely-model", engine.address)
-    account = make_account(own_web())
     answer = account.post("x", model="lonely-model")
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "engine_unavailable"
@@ -165,10 +164,9 @@ def test_a_server_that_stops_lets_calls_end_or_tells_them(own_web: Callable[...,
     account.assert_books_agree()
 
 
-def test_a_silent_stream_is_kept_alive(own_web: Callable[..., Web]) -> None:
-    account = make_account(own_web(STREAM_KEEPALIVE_S="1"))
-    with account.http.stream(
-        "POST", "/v1/chat/completions", json=account.chat("TTFT:4000 SAY: late", stream=True)
+def test_a_silent_stream_is_kept_alive(each_account: Account) -> None:
+    with each_account.http.stream(
+        "POST", "/v1/chat/completions", json=each_account.chat("TTFT:3000 SAY: late", stream=True)
     ) as answer:
         lines = [line for line in answer.iter_lines() if line]
     assert lines[0] == ": ping"

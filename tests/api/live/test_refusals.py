@@ -12,10 +12,11 @@ from django.utils import timezone
 from billing.ledger.models import OrganizationBalance
 from portal.api_keys.secrets import generate
 from portal.api_keys.services import issue, revoke
+from portal.catalog.models import Deployment
 from portal.catalog.services import change_price
 from portal.organizations.services import set_suspended
 from portal.quotas import snapshot
-from tests.api.live.service import MODEL, Account, Web, eventually, make_account, make_model
+from tests.api.live.service import MODEL, Account, Web, eventually, make_model
 from tests.factories.portal import make_user
 
 
@@ -146,16 +147,10 @@ def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(account: Accoun
 
 
 def test_without_credit_the_balance_and_the_hold_are_named(account: Account) -> None:
-    dear = make_model("dear-model", *_addresses(), max_output_tokens=8000)
-
-    change_price(
-        model=dear,
-        input_nano=10**12,
-        cached_input_nano=None,
-        output_nano=10**12,
-        effective_from=timezone.now(),
-        actor=None,
-    )
+    address = Deployment.objects.get(model__name=MODEL).address
+    dear = make_model("dear-model", address, max_output_tokens=8000)
+    prices = {"input_nano": 10**12, "cached_input_nano": None, "output_nano": 10**12}
+    change_price(model=dear, **prices, effective_from=timezone.now(), actor=None)
     answer = account.post("x", model="dear-model", max_tokens=6000)
     message = assert_openai(answer, 429, "insufficient_quota")
     assert "$5.00" in message
@@ -208,14 +203,13 @@ def test_query_strings_and_probes(account: Account) -> None:
     assert "access-control-allow-origin" not in account.http.options("/v1/chat/completions").headers
 
 
-def test_a_body_over_the_limit_is_a_413(own_web: Any) -> None:
-    web = own_web(REQUEST_BODY_LIMIT_BYTES="2000")
-    account = make_account(web)
-    assert_openai(account.post("x" * 3000), 413, "request_too_large")
-    small = {"model": MODEL, "max_tokens": 3, "messages": [{"role": "user", "content": "x" * 3000}]}
-    assert_anthropic(account.http.post("/v1/messages", json=small), 413, "request_too_large")
+def test_a_body_over_the_limit_is_a_413(each_account: Account) -> None:
+    account, long = each_account, "x" * 210_000
+    assert_openai(account.post(long), 413, "request_too_large")
+    body = {"model": MODEL, "max_tokens": 3, "messages": [{"role": "user", "content": long}]}
+    assert_anthropic(account.http.post("/v1/messages", json=body), 413, "request_too_large")
     # Without a declared length, while it comes in.
-    parts = (b"x" * 500 for _ in range(10))
+    parts = (b"x" * 50_000 for _ in range(5))
     assert_openai(account.http.post("/v1/chat/completions", content=parts), 413, "request_too_large")
     assert account.post("SAY: hi").status_code == 200
 

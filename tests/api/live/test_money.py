@@ -1,0 +1,280 @@
+"""Credit and limits under parallel calls, and what happens when Valkey or a gateway is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import httpx2 as httpx
+from django.conf import settings
+from django.utils import timezone
+
+from api import credit
+from api.tasks import pull_from, refresh_balances
+from billing.ledger.selectors import held_nano
+from billing.ledger.services import grant_credit
+from billing.reconciliation.services import apply_receipts
+from inference_grpc.client import EngineClient
+from portal.catalog.models import Deployment
+from portal.catalog.services import change_price
+from portal.quotas import snapshot
+from portal.quotas.models import Quota
+from tests.api.live.service import MODEL, Account, Engine, Web, eventually, make_account, make_model
+
+
+def call_in_parallel(count: int, call: Callable[[], httpx.Response]) -> list[httpx.Response]:
+    gate = threading.Barrier(count)
+
+    def wait_and_call(_: int) -> httpx.Response:
+        gate.wait()
+        return call()
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(wait_and_call, range(count)))
+
+
+def make_dear_model(name: str, hold_nano: int) -> None:
+    """A model whose call with max_tokens=100 holds about `hold_nano`."""
+    address = Deployment.objects.get(model__name=MODEL).address
+    model = make_model(name, address)
+    price = hold_nano * 10_000
+    prices: dict[str, Any] = {"input_nano": 0, "cached_input_nano": None, "output_nano": price}
+    change_price(model=model, **prices, effective_from=timezone.now() + timedelta(microseconds=1), actor=None)
+
+
+def set_quota(account: Account, kind: str, window: str, limit: int, *, of_key: bool = False) -> None:
+    scope = {"api_key": account.api_key} if of_key else {}
+    Quota.objects.create(organization=account.organization, kind=kind, window=window, limit=limit, **scope)
+    snapshot.publish(account.organization.id)
+
+
+def statuses(answers: Sequence[httpx.Response]) -> Counter[int]:
+    return Counter(answer.status_code for answer in answers)
+
+
+def test_fifty_parallel_calls_with_credit_for_three_admit_three(account: Account) -> None:
+    make_dear_model("third-of-credit", settings.FREE_CREDIT_NANO // 3 - 10)
+    answers = call_in_parallel(50, lambda: account.post("PACE:50 TOKENS:40", model="third-of-credit", max_tokens=100))
+    assert statuses(answers) == {200: 3, 429: 47}
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert refused.json()["error"]["code"] == "insufficient_quota"
+    assert len(account.records()) == 3
+    assert account.balance_nano >= 0
+    account.assert_books_agree()
+
+
+def test_a_hold_is_the_upper_bound_and_comes_back(account: Account) -> None:
+    free = settings.FREE_CREDIT_NANO
+    with account.http.stream(
+        "POST", "/v1/chat/completions", json=account.chat("PACE:50 TOKENS:20", stream=True, max_tokens=100)
+    ) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        (record,) = account.records()
+        assert record.status == "started"
+        assert account.copy_nano == free - record.hold_nano == free - held_nano(account.organization.id)
+        # 100 tokens of output at $2.03 per million, and the prompt.
+        assert record.hold_nano > 203_000
+        list(lines)
+    account.assert_books_agree()
+
+
+def test_without_max_tokens_the_models_default_is_held_not_the_balance(account: Account) -> None:
+    with account.http.stream(
+        "POST", "/v1/chat/completions", json=account.chat("PACE:50 TOKENS:20", stream=True)
+    ) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        assert account.post("SAY: second").status_code == 200
+        list(lines)
+    assert max(record.hold_nano for record in account.records()) < 10_000_000
+    account.assert_books_agree()
+
+
+def test_a_grant_counts_at_once(account: Account) -> None:
+    assert account.post("SAY: hi").status_code == 200
+    before = eventually(lambda: account.copy_nano == account.balance_nano and account.balance_nano)
+    grant_credit(organization_id=account.organization.id, amount_nano=7, reason="test", key=f"t:{account.secret[-9:]}")
+    assert account.copy_nano == before + 7
+
+
+def test_the_same_price_version_holds_for_the_whole_call(account: Account) -> None:
+    address = Deployment.objects.get(model__name=MODEL).address
+    model = make_model("repriced", address)
+    with account.http.stream(
+        "POST", "/v1/chat/completions", json=account.chat("PACE:20 TOKENS:10", model="repriced", stream=True)
+    ) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        prices: dict[str, Any] = {"input_nano": 0, "cached_input_nano": None, "output_nano": 0}
+        change_price(model=model, **prices, effective_from=timezone.now(), actor=None)
+        list(lines)
+    record = account.record()
+    assert record.cost_nano == record.prompt_tokens * 400 + record.completion_tokens * 2030
+    account.assert_books_agree()
+
+
+# Limits ---------------------------------------------------------------------------------------------
+
+
+def test_requests_per_minute(account: Account) -> None:
+    set_quota(account, "requests", "minute", 3)
+    answers = call_in_parallel(8, lambda: account.post("SAY: hi"))
+    assert statuses(answers) == {200: 3, 429: 5}
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    error = refused.json()["error"]
+    assert (error["type"], error["code"]) == ("requests", "rate_limit_exceeded")
+    assert "3 requests per minute of this organization" in error["message"]
+    assert 0 < int(refused.headers["retry-after"]) <= 20
+    served = next(answer for answer in answers if answer.status_code == 200)
+    assert served.headers["x-ratelimit-limit-requests"] == "3"
+    assert served.headers["x-ratelimit-remaining-requests"] in "210"
+    account.assert_books_agree()
+
+
+def test_tokens_per_minute_count_tokens_not_requests(account: Account) -> None:
+    set_quota(account, "tokens", "minute", 100)
+    answers = call_in_parallel(5, lambda: account.post("PACE:200 TOKENS:120", max_tokens=150))
+    assert statuses(answers) == {200: 1, 429: 4}
+    assert account.post("SAY: hi", max_tokens=10).json()["error"]["type"] == "tokens"
+
+
+def test_what_an_estimate_took_too_much_is_given_back(account: Account) -> None:
+    set_quota(account, "tokens", "minute", 1000)
+    for _ in range(5):
+        answer = account.post("SAY: hi", max_tokens=900)
+        assert answer.status_code == 200, answer.text
+
+
+def test_a_call_refused_for_another_limit_costs_no_request(account: Account) -> None:
+    set_quota(account, "requests", "minute", 2)
+    set_quota(account, "concurrency", "now", 1, of_key=True)
+    with account.http.stream(
+        "POST", "/v1/chat/completions", json=account.chat("PACE:20 TOKENS:20", stream=True)
+    ) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        refused = account.post("SAY: hi")
+        assert refused.status_code == 429
+        assert "1 requests at the same time of this API key" in refused.json()["error"]["message"]
+        list(lines)
+    assert account.post("SAY: hi").status_code == 200
+
+
+def test_failed_calls_give_their_place_back(account: Account) -> None:
+    set_quota(account, "concurrency", "now", 2)
+    for _ in range(4):
+        assert account.post("FAIL:engine_error").status_code == 500
+        assert account.post("SAY: ok").status_code == 200
+    account.assert_books_agree()
+
+
+def test_a_daily_budget_survives_a_lost_valkey(account: Account) -> None:
+    set_quota(account, "spend", "day", 30_000_000)
+    set_quota(account, "requests", "day", 3)
+    assert account.post("SAY: hi").status_code == 200
+    assert account.post("SAY: hi").status_code == 200
+    for name in snapshot.client().scan_iter(f"use:organization:{account.organization.id}:*"):
+        snapshot.client().delete(name)
+    assert account.post("SAY: hi").status_code == 200
+    refused = account.post("SAY: hi")
+    assert refused.status_code == 429
+    assert "3 requests per day" in refused.json()["error"]["message"]
+    assert int(refused.headers["retry-after"]) <= 120
+
+
+# Losses ---------------------------------------------------------------------------------------------
+
+
+def test_a_lost_copy_is_read_again_with_the_holds_of_running_calls(account: Account) -> None:
+    make_dear_model("most-of-credit", settings.FREE_CREDIT_NANO * 6 // 10)
+    body = account.chat("PACE:20 TOKENS:20", model="most-of-credit", stream=True, max_tokens=100)
+    with account.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        snapshot.client().delete(credit.key(account.organization.id))
+        refused = call_in_parallel(4, lambda: account.post("SAY: x", model="most-of-credit", max_tokens=100))
+        assert statuses(refused) == {429: 4}
+        list(lines)
+    assert account.record().status == "completed"
+    account.assert_books_agree()
+
+
+def test_a_refresh_beside_live_calls_changes_nothing_that_is_right(account: Account) -> None:
+    stop = threading.Event()
+
+    def refresh_all_the_time() -> None:
+        while not stop.is_set():
+            try:
+                found = credit.refresh(account.organization.id)
+            except credit.RefreshContended:
+                continue
+            assert found.available_nano <= settings.FREE_CREDIT_NANO
+
+    assert account.post("SAY: first").status_code == 200
+    refresher = threading.Thread(target=refresh_all_the_time)
+    refresher.start()
+    try:
+        for _ in range(5):
+            answers = call_in_parallel(8, lambda: account.post("SAY: some words here"))
+            assert statuses(answers) == {200: 8}
+    finally:
+        stop.set()
+        refresher.join()
+    account.assert_books_agree()
+
+
+def test_a_drifted_copy_is_repaired(account: Account) -> None:
+    assert account.post("SAY: hi").status_code == 200
+    eventually(lambda: account.copy_nano == account.balance_nano)
+    snapshot.client().hincrby(credit.key(account.organization.id), "available", -12345)
+    refresh_balances()
+    account.assert_books_agree()
+
+
+def test_a_killed_gateway_loses_no_record_and_no_cent(own_web: Callable[..., Web], engine: Engine) -> None:
+    web = own_web()
+    account = make_account(web)
+    set_quota(account, "concurrency", "now", 8)
+
+    def stream() -> None:
+        try:
+            with account.http.stream(
+                "POST", "/v1/chat/completions", json=account.chat("PACE:50 TOKENS:2000", stream=True)
+            ) as answer:
+                answer.read()
+        except httpx.HTTPError:
+            pass
+
+    threads = [threading.Thread(target=stream) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len([r for r in account.records() if r.status == "started"]) == 4)
+    assert web.popen is not None
+    web.kill()
+    for thread in threads:
+        thread.join(10)
+    assert all(record.status == "started" for record in account.records())
+
+    def receipts_came() -> bool:
+        pull_from(engine.address)
+        apply_receipts(source=_source(engine), receipts=[], grace=timedelta(0))
+        return all(record.status != "started" for record in account.records())
+
+    eventually(receipts_came)
+    refresh_balances()
+    assert all(record.cost_nano > 0 for record in account.records())
+    account.assert_books_agree()
+
+
+def _source(engine: Engine) -> str:
+    async def ask() -> str:
+        async with EngineClient(engine.address) as client:
+            return (await client.get_info()).engine_id
+
+    return asyncio.run(ask())
