@@ -133,8 +133,12 @@ def cursor(source: str) -> int:
 def close_stale(*, older_than: timedelta, now: datetime) -> int:
     """Close records that started more than `older_than` ago and have no receipt: failed, `lost`, free, hold released.
 
-    Returns how many. A receipt that comes later still corrects such a record. A repeat finds none.
+    Returns how many. A receipt that comes later still corrects such a record. A repeat finds none. Receipts that still
+    wait are judged first, so that those of an engine which is gone finish their records too.
     """
+    waiting = Receipt.objects.filter(match_class=MatchClass.PENDING).values_list("source", flat=True)
+    for source in waiting.order_by("source").distinct():
+        apply_receipts(source=source, receipts=[], now=now)
     receipt = Receipt.objects.filter(request_id=OuterRef("request_id"))
     stale = UsageRecord.objects.filter(
         ~Exists(receipt), status=RecordStatus.STARTED, started_at__lt=now - older_than

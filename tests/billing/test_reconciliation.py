@@ -165,6 +165,13 @@ class TestRepeats:
 
 
 class TestStale:
+    def test_what_an_engine_that_is_gone_said_still_finishes_its_records(self, ada, price):
+        row = opening(ada, price)
+        open_records([row])
+        apply(receipt(1, row.request_id, ada))
+        assert close_stale(older_than=timedelta(hours=1), now=LATER) == 0
+        assert UsageRecord.objects.get(request_id=row.request_id).status == "completed"
+
     def test_a_record_without_receipt_is_closed_free_and_its_hold_released(self, ada, price):
         old, young, told = (
             opening(ada, price),
@@ -178,7 +185,8 @@ class TestStale:
         assert close_stale(older_than=timedelta(minutes=30), now=now) == 0
         record = UsageRecord.objects.get(request_id=old.request_id)
         assert (record.status, record.error_code, record.cost_nano) == ("failed", "lost", 0)
-        assert balance(ada.organization_id).held_nano == 2_000_000
+        assert UsageRecord.objects.get(request_id=told.request_id).status == "completed"
+        assert balance(ada.organization_id).held_nano == young.hold_nano
 
     def test_a_receipt_that_comes_after_all_bills_what_was_served(self, ada, price):
         row = opening(ada, price)
