@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -51,5 +52,12 @@ def client_keys(organization: Organization) -> QuerySet[ApiKey]:
     )
 
 
-def names_by_id(organization_id: int) -> dict[int, str]:
-    return dict(ApiKey.objects.filter(organization_id=organization_id).values_list("id", "name"))
+def names_by_id(organization_id: int, ids: Iterable[int | None]) -> dict[int, str]:
+    """Names of the keys with these ids, those of other organizations left out. One query."""
+    wanted = {key_id for key_id in ids if key_id is not None}
+    return dict(ApiKey.objects.filter(organization_id=organization_id, id__in=wanted).values_list("id", "name"))
+
+
+def newest_names(organization: Organization, limit: int) -> list[tuple[int, str]]:
+    """For a list to choose from, which thousands of keys would make unusable."""
+    return list(ApiKey.objects.filter(organization=organization).order_by("-id").values_list("id", "name")[:limit])

@@ -8,9 +8,11 @@ from django.utils import timezone
 
 from billing.accounts.services import ADDRESS_FIELDS
 from billing.usage.selectors import UsageFilters
+from portal.api_keys import selectors as api_keys
 from portal.catalog import selectors as catalog
-from portal.organizations.models import Project
+from portal.organizations.models import Organization, Project
 
+KEYS_OFFERED = 200
 STATUSES = {"completed": "Completed", "cancelled": "Cancelled", "failed": "Failed", "started": "Running"}
 
 
@@ -24,11 +26,11 @@ class UsageFilterForm(forms.Form):
     start = forms.DateField(required=False, label="From", widget=forms.DateInput({"type": "date"}))
     end = forms.DateField(required=False, label="To", widget=forms.DateInput({"type": "date"}))
 
-    def __init__(self, *args: Any, projects: list[Project], key_names: dict[int, str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, data: Any, *, organization: Organization, projects: list[Project]) -> None:
+        super().__init__(data)
         choices: dict[str, list[tuple[Any, str]]] = {
             "model": [(model.name, model.name) for model in catalog.all_models()],
-            "api_key": sorted(key_names.items(), key=lambda item: item[1].lower()),
+            "api_key": self._keys(organization, data.get("api_key", "")),
             "project": [(project.id, project.name) for project in projects],
             "status": list(STATUSES.items()),
         }
@@ -36,6 +38,13 @@ class UsageFilterForm(forms.Form):
             field = self.fields[name]
             assert isinstance(field, forms.ChoiceField)
             field.choices = [("", "All"), *options]
+
+    def _keys(self, organization: Organization, chosen: str) -> list[tuple[int, str]]:
+        """The newest keys, and the one that the address names even if it is older."""
+        found = dict(api_keys.newest_names(organization, KEYS_OFFERED))
+        if chosen.isdecimal() and len(chosen) < 19 and int(chosen) not in found:
+            found |= api_keys.names_by_id(organization.id, [int(chosen)])
+        return sorted(found.items(), key=lambda item: item[1].lower())
 
     def filters(self) -> UsageFilters:
         self.is_valid()

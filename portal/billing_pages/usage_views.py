@@ -46,6 +46,7 @@ def overview(request: HttpRequest, slug: str) -> HttpResponse:
     group = group if group in GROUPS else "model"
     rows = usage.summary(member.organization_id, period.start, period.end, group)
     total = periods.totals(rows)
+    latest = usage.usage_page(member.organization_id, limit=8).rows
     context = {
         "days": days,
         "ranges": periods.RANGES,
@@ -56,8 +57,8 @@ def overview(request: HttpRequest, slug: str) -> HttpResponse:
         "metric": request.GET.get("metric", "tokens"),
         "rows": _group_rows(member.organization, group, rows, total),
         "total": total,
-        "latest": usage.usage_page(member.organization_id, limit=8).rows,
-        "key_names": api_keys.names_by_id(member.organization_id),
+        "latest": latest,
+        "key_names": api_keys.names_by_id(member.organization_id, (row.api_key_id for row in latest)),
     }
     return member_page(request, member, "usage", "portal/usage/overview.html", context)
 
@@ -67,7 +68,8 @@ def _group_rows(
 ) -> list[GroupRow]:
     names: dict[str, str] = {}
     if group == "api_key":
-        names = {str(key_id): name for key_id, name in api_keys.names_by_id(organization.id).items()}
+        found = api_keys.names_by_id(organization.id, (int(row.key) for row in rows if row.key))
+        names = {str(key_id): name for key_id, name in found.items()}
     elif group == "project":
         names = {str(project.id): project.name for project in organizations.projects_of(organization)}
 
@@ -111,8 +113,7 @@ def chart(request: HttpRequest, slug: str) -> JsonResponse:
 def requests(request: HttpRequest, slug: str) -> HttpResponse:
     member = access.member_for(request.user, slug)
     projects = organizations.projects_of(member.organization)
-    key_names = api_keys.names_by_id(member.organization_id)
-    form = UsageFilterForm(request.GET, projects=projects, key_names=key_names)
+    form = UsageFilterForm(request.GET, organization=member.organization, projects=projects)
     after = request.GET.get("after") or None
     try:
         page = usage.usage_page(member.organization_id, filters=form.filters(), after=after, limit=50)
@@ -122,7 +123,7 @@ def requests(request: HttpRequest, slug: str) -> HttpResponse:
         "form": form,
         "page": page,
         "after": after,
-        "key_names": key_names,
+        "key_names": api_keys.names_by_id(member.organization_id, (row.api_key_id for row in page.rows)),
         "is_filtered": form.is_filtered(),
     }
     return member_page(request, member, "usage", "portal/usage/requests.html", context)
@@ -144,7 +145,7 @@ def request_detail(request: HttpRequest, slug: str, request_id: UUID) -> HttpRes
         "price": price,
         "cached_price_nano": _cached_price_nano(price),
         "fresh_tokens": record.prompt_tokens - record.cached_tokens,
-        "key_name": api_keys.names_by_id(member.organization_id).get(record.api_key_id or 0),
+        "key_name": api_keys.names_by_id(member.organization_id, [record.api_key_id]).get(record.api_key_id or 0),
         "project": project,
         "timing": _timing(record.ttft_ms, record.duration_ms, record.completion_tokens),
     }

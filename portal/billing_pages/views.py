@@ -89,5 +89,5 @@ def invoice_pdf(request: HttpRequest, slug: str, invoice_id: int) -> HttpRespons
 
 def pdf_response(invoice: Invoice, pdf: bytes) -> HttpResponse:
     name = f"invoice-{invoice.number or f'draft-{invoice.period}'}.pdf"
-    headers = {"Content-Disposition": f'inline; filename="{name}"'}
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return HttpResponse(pdf, content_type="application/pdf", headers=headers)

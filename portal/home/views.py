@@ -81,7 +81,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponse:
         "today": periods.totals(usage.summary(organization_id, today.start, today.end)),
         "month": periods.totals(usage.summary(organization_id, *periods.this_month())),
         "latest": latest,
-        "key_names": api_keys.names_by_id(organization_id) if latest else {},
+        "key_names": api_keys.names_by_id(organization_id, (row.api_key_id for row in latest)),
         "snippets": make_snippets(_first_model()),
     }
     return member_page(request, member, "dashboard", "portal/home/dashboard.html", context)
