@@ -46,8 +46,8 @@ def main() -> None:
     lines = [
         "# Constrained decoding: llguidance and xgrammar",
         "",
-        f"{platform.machine()}, Python {platform.python_version()}, one thread, CPU time. SmolLM2's vocabulary, and the same "
-        "with made tokens on top. Masks are taken before each token of an instance, three times over.",
+        f"{platform.machine()}, Python {platform.python_version()}, one thread, CPU time. SmolLM2's vocabulary, and the "
+        "same with made tokens on top. Masks are taken before each token of an instance, three times over.",
         *tables(tokenizer, kinds),
     ]
     text = "\n".join(lines) + "\n"
