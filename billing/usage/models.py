@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import F, Q
 
@@ -103,6 +104,8 @@ class UsageRecord(models.Model):
             models.Index(
                 fields=["organization", "started_at"], name="billing_record_started", condition=Q(status="started")
             ),
+            # Days across all organizations, for the match rates.
+            BrinIndex(fields=["started_at"], name="billing_record_day", autosummarize=True),
             # What the next invoice takes.
             models.Index(
                 fields=["organization", "started_at"],

@@ -1,6 +1,9 @@
 """Invoices reach Stripe once and exactly, whatever breaks on the way; what Stripe says was paid is booked once."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -345,6 +348,26 @@ class TestSignatures:
     def test_signed_bytes_that_are_no_json_are_refused(self, fake, gateway):
         with pytest.raises(EventRefused, match="no JSON"):
             services.receive_event(b"{", fake.sign(b"{"), gateway=gateway)
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"STRIPE_SECRET_KEY": "sk_test_x"}, "STRIPE_WEBHOOK_SECRET must be set"),
+        ({"STRIPE_SECRET_KEY": "sk_test_x", "STRIPE_WEBHOOK_SECRET": " , "}, "STRIPE_WEBHOOK_SECRET must be set"),
+        ({"STRIPE_SECRET_KEY": "rk_live_x", "STRIPE_WEBHOOK_SECRET": "whsec_x"}, "set STRIPE_ALLOW_LIVE=1 too"),
+    ],
+)
+def test_the_product_does_not_start_without_a_secret_or_by_chance_on_a_live_key(environment, message):
+    ran = subprocess.run(
+        [sys.executable, "-c", "import config.settings"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode != 0
+    assert message in ran.stderr
 
 
 class TestWebhookView:
