@@ -253,7 +253,22 @@ LOGGING: dict[str, Any] = {
     "root": {"handlers": ["console"], "level": env_str("LOG_LEVEL", "INFO")},
 }
 
-REST_FRAMEWORK: dict[str, Any] = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+}
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "Token Factory API",
+    "DESCRIPTION": "Models under OpenAI's and Anthropic's APIs, and the management of keys and usage.",
+    "VERSION": "1",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "api.rest.openapi.add_inference_paths",
+    ],
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SERVE_INCLUDE_SCHEMA": False,
+}
 
 # Loaded with the settings, so that every process that sends a task (web, worker, command) sends it to this broker.
 from config.celery import app as celery_app  # noqa: E402, F401

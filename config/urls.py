@@ -12,6 +12,7 @@ admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-a
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("accounts/", include("allauth.urls")),
+    path("", include("api.urls")),
     path("", include("portal.urls")),
 ]
 handler403 = "portal.home.views.forbidden"

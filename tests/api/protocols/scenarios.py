@@ -9,7 +9,7 @@ from uuid import UUID
 
 import orjson
 
-from api.protocols import completions, messages, responses
+from api.protocols import chat, completions, messages, responses
 from api.protocols.dialect import Writer
 from inference_grpc.events import (
     ChoiceFinished,
@@ -62,6 +62,9 @@ TOOLS: dict[str, dict[str, Any]] = {
         "tools": [{"type": "function", "name": "weather", "description": "The weather", "parameters": WEATHER}]
     },
     "completions": {},
+    "chat": {
+        "tools": [{"type": "function", "function": {"name": "weather", "parameters": WEATHER}}],
+    },
 }
 SCENARIOS = {
     "text": Scenario([TextDelta("Hello", 1), TextDelta(", wörld", 3), TextDelta(" 🌍!", 5)]),
@@ -90,14 +93,24 @@ SCENARIOS = {
     "empty": Scenario([]),
     "logprobs": Scenario(
         [TextDelta("Hi", 1, logprobs=[token_logprob("Hi")]), TextDelta(" you", 2, logprobs=[token_logprob(" you")])],
-        extra={"completions": {"logprobs": 2}, "responses": {"top_logprobs": 2}},
+        extra={
+            "completions": {"logprobs": 2},
+            "responses": {"top_logprobs": 2},
+            "chat": {"logprobs": True, "top_logprobs": 2},
+        },
     ),
 }
-DIALECTS: dict[str, ModuleType] = {"messages": messages, "completions": completions, "responses": responses}
+DIALECTS: dict[str, ModuleType] = {
+    "messages": messages,
+    "completions": completions,
+    "responses": responses,
+    "chat": chat,
+}
 BODIES: dict[str, dict[str, Any]] = {
     "messages": {"model": MODEL, "max_tokens": 64, "messages": [{"role": "user", "content": "Say hi."}]},
     "completions": {"model": MODEL, "prompt": "Say hi."},
     "responses": {"model": MODEL, "input": "Say hi."},
+    "chat": {"model": MODEL, "messages": [{"role": "user", "content": "Say hi."}]},
 }
 
 
@@ -122,7 +135,7 @@ def write_all(writer: Writer, events: list[Event]) -> list[bytes]:
 
 def stream_of(name: str, scenario: Scenario) -> bytes:
     extra = dict(scenario.extra.get(name, {}))
-    if name == "completions":
+    if name in ("completions", "chat"):
         extra["stream_options"] = {"include_usage": True}
     return b"".join(write_all(writer_of(name, stream=True, extra=extra), scenario.events))
 

@@ -38,6 +38,9 @@ def openai_stream(name: str, body: bytes, model: str) -> list[Any]:
     client = openai_reading(body)
     if name == "responses":
         return list(client.responses.create(model=model, input="x", stream=True))
+    if name == "chat":
+        message = {"role": "user", "content": "x"}
+        return list(client.chat.completions.create(model=model, messages=[message], stream=True))  # type: ignore[list-item]
     return list(client.completions.create(model=model, prompt="x", stream=True))
 
 
