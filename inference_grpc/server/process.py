@@ -38,7 +38,7 @@ SERVER_OPTIONS: list[tuple[str, int]] = [
     # Two servers on one port would share its connections by chance; a taken port must stop the start.
     ("grpc.so_reuseport", 0),
     # Clients ping every 30 s, also without a call; grpc's default is to take that for abuse.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 ]
 
 
