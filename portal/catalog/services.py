@@ -7,7 +7,6 @@ from typing import Any
 
 from django.db import transaction
 
-from billing.pricing.models import Price
 from billing.pricing.services import set_price
 from portal.audit.services import record_event
 from portal.catalog.models import Deployment, Model
@@ -63,9 +62,9 @@ def change_price(
     output_nano: int,
     effective_from: datetime,
     actor: User | None,
-) -> Price:
+) -> None:
     """A new version of the list price; earlier calls keep theirs. Raises billing's InvalidPrice."""
-    price = set_price(
+    set_price(
         model=model.name,
         input_nano=input_nano,
         cached_input_nano=cached_input_nano,
@@ -85,4 +84,3 @@ def change_price(
             "effective_from": effective_from.isoformat(),
         },
     )
-    return price
