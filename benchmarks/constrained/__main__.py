@@ -46,7 +46,7 @@ def main() -> None:
     lines = [
         "# Constrained decoding: llguidance and xgrammar",
         "",
-        f"{platform.machine()}, Python {platform.python_version()}, one thread, CPU time. SmolLM2's vocabulary, and the "
+        f"{platform.machine()}, Python {platform.python_version()}, one thread, CPU time. SmolLM2's ids, and the "
         "same with made tokens on top. Masks are taken before each token of an instance, three times over.",
         *tables(tokenizer, kinds),
     ]

@@ -67,9 +67,8 @@ class Matcher:
             return
         self._matcher.unsafe_compute_mask_ptr(bitmask.data_ptr(), bitmask.numel() * 4)
         if self._matcher.is_error():
-            raise UnsupportedSchema(
-                f"The grammar is too complex to follow: {self._matcher.get_error()}", keyword="complexity"
-            )
+            reason = self._matcher.get_error().partition("\n")[0]
+            raise UnsupportedSchema(f"The grammar is too complex to follow: {reason}", keyword="complexity")
 
     def accept(self, token_id: int) -> None:
         """Go on by one token, which the last mask allowed. Raises `ValueError` for one that it did not."""
@@ -180,7 +179,8 @@ class ConstraintCompiler:
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=LIMITS)
         if matcher.is_error():
             keyword = constraint.kind if constraint is not None else "parameters"
-            raise UnsupportedSchema(f"The {keyword} cannot be enforced: {matcher.get_error()}", keyword=keyword)
+            reason = matcher.get_error().partition("\n")[0]  # the grammar follows
+            raise UnsupportedSchema(f"The {keyword} cannot be enforced: {reason}", keyword=keyword)
         return matcher
 
 

@@ -143,11 +143,15 @@ def arguments_schema(tool: Tool) -> Schema:
         raise _bad_tool(tool, f"are no JSON Schema: {error}") from error
     if size > MAX_SCHEMA_BYTES:
         raise _bad_tool(tool, f"are larger than {MAX_SCHEMA_BYTES} bytes.", limit=MAX_SCHEMA_BYTES)
+    if tool.strict and schema.get("type", "object") != "object":
+        raise _bad_tool(tool, f"have the type {schema['type']!r}; arguments are an object.", path="#/type")
+    schema = {**schema, "type": "object"}
+    if not tool.strict:
+        return relaxed_schema(schema)
     try:
-        cleaned = strict_schema(schema) if tool.strict else relaxed_schema(schema)
+        return strict_schema(schema)
     except UnsupportedSchema as error:
         raise UnsupportedSchema(f"Tool {tool.name!r}: {error.message}", **error.fields, tool=tool.name) from error
-    return {**cleaned, "type": "object"}
 
 
 def _bad_tool(tool: Tool, problem: str, **fields: object) -> UnsupportedSchema:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from llguidance import LLMatcher, LLParserLimits, regex_to_lark
 
 from inference_grpc.errors import UnsupportedSchema
-from inference_grpc.text.output_parser.values import decode, resolve
+from inference_grpc.text.output_parser.values import decode, resolve, types_of
 
 Schema = dict[str, Any]  # free form by nature
 
@@ -25,6 +25,7 @@ LIMITS = LLParserLimits(
 )  # fmt: skip
 MAX_SCHEMA_BYTES = 256 * 1024
 MAX_DEPTH = 32
+MAX_SUBSCHEMAS = 2000
 
 TYPES = ("string", "integer", "number", "boolean", "null", "object", "array")
 FORMATS = ("date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
@@ -74,7 +75,7 @@ ENFORCED: dict[str, Keyword] = {
     "exclusiveMaximum": Keyword("number"),
     "multipleOf": Keyword("number"),
     "anyOf": Keyword("composition"),
-    "oneOf": Keyword("composition", "Only where the choices can be proven to exclude each other."),
+    "oneOf": Keyword("composition", "Only where choices provably exclude each other: by type, or by a fixed property."),
     "allOf": Keyword("composition", "Merged; some pairs of schemas cannot be."),
     "$ref": Keyword("reference", "Within the schema (`#/$defs/name`), recursion included."),
     "$defs": Keyword("reference"),
@@ -150,6 +151,7 @@ class _Cleaner:
     def __init__(self, root: Any, *, is_strict: bool) -> None:
         self._root = root
         self._is_strict = is_strict
+        self._subschemas = 0
         self._closes_objects = isinstance(root, dict) and not _composes(root)
 
     def clean(self) -> Schema:
@@ -164,6 +166,11 @@ class _Cleaner:
             return schema
         if depth > MAX_DEPTH:
             raise _too_deep(path)
+        self._subschemas += 1
+        if self._subschemas > MAX_SUBSCHEMAS:
+            raise UnsupportedSchema(
+                f"The schema holds more than {MAX_SUBSCHEMAS} schemas.", keyword="", path=path, limit=MAX_SUBSCHEMAS
+            )
         if not isinstance(schema, dict):
             raise UnsupportedSchema(f"At {path} stands no schema.", keyword=_last(path), path=path)
         cleaned: Schema = {}
@@ -182,8 +189,13 @@ class _Cleaner:
                 )
         if cleaned.get("format") in EXACT_FORMATS:
             self._spell_out_format(cleaned)
-        if "oneOf" in cleaned and not self._is_strict:
-            cleaned.setdefault("anyOf", cleaned.pop("oneOf"))
+        # The compiler can prove less: it does not look behind references, and gives up on many choices.
+        if "oneOf" in cleaned and (not self._is_strict or self._exclude_each_other(schema["oneOf"])):
+            choices = cleaned.pop("oneOf")
+            if "anyOf" in cleaned:
+                cleaned["allOf"] = [*cleaned.get("allOf", []), {"anyOf": choices}]
+            else:
+                cleaned["anyOf"] = choices
         if self._closes_objects and _is_closable(cleaned):
             cleaned["additionalProperties"] = False
         return cleaned
@@ -191,9 +203,6 @@ class _Cleaner:
     def _value(self, keyword: str, value: Any, path: str, depth: int) -> Any:
         if keyword in _SCHEMA_MAPS:
             return {name: self._schema(part, f"{path}/{_escaped(name)}", depth + 1) for name, part in value.items()}
-        if keyword == "oneOf":
-            # The compiler proves that choices exclude each other, but does not look behind a reference for it.
-            value = [self._target(part) for part in value]
         if keyword in _SCHEMA_LISTS:
             return [self._schema(part, f"{path}/{index}", depth + 1) for index, part in enumerate(value)]
         if keyword in _SCHEMAS:
@@ -209,9 +218,23 @@ class _Cleaner:
         else:
             cleaned["pattern"] = pattern
 
+    def _exclude_each_other(self, choices: list[Any]) -> bool:
+        """Whether no value can be of two choices: their types differ, or a property that both require does."""
+        types = [types_of(choice, self._root) for choice in choices]
+        if sum(map(len, types)) == len(frozenset().union(*types)):
+            return True
+        tags = [_tags(self._target(choice)) for choice in choices]
+        for name in set(tags[0]).intersection(*tags[1:]):
+            values = [value for tag in tags for value in tag[name]]
+            if len(values) == len(set(values)):
+                return True
+        return False
+
     def _target(self, schema: Any) -> Any:
-        if isinstance(schema, dict) and isinstance(schema.get("$ref"), str) and not _asserts_beside(schema, "$ref"):
-            return resolve(schema["$ref"], self._root)
+        for _ in range(MAX_DEPTH):
+            if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
+                break
+            schema = resolve(schema["$ref"], self._root)
         return schema
 
     def _problem(self, keyword: str, value: Any) -> str | None:
@@ -269,6 +292,22 @@ def _composes(schema: Any, depth: int = 0) -> bool:
 def _asserts_beside(schema: Schema, keyword: str) -> bool:
     """Whether anything but `keyword`, definitions and annotations stands in the schema."""
     return bool(schema.keys() & ENFORCED.keys() - {keyword, "$defs", "definitions"})
+
+
+def _tags(schema: Any) -> dict[str, list[str]]:
+    """Of an object's required properties that take fixed values only: those, as JSON text."""
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        return {}
+    required, properties = schema.get("required"), schema.get("properties")
+    if not isinstance(required, list) or not isinstance(properties, dict):
+        return {}
+    found: dict[str, list[str]] = {}
+    for name in required:
+        part = properties.get(name) if isinstance(name, str) else None
+        if isinstance(part, dict) and ("const" in part or isinstance(part.get("enum"), list)):
+            values = [part["const"]] if "const" in part else part["enum"]
+            found[name] = [json.dumps(value, sort_keys=True) for value in values]
+    return found
 
 
 def _is_closable(schema: Schema) -> bool:

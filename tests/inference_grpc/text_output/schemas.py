@@ -72,6 +72,17 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             "dog": an_object({"kind": {"const": "dog"}, "name": {"enum": ["Rex"]}}),
         },
     },
+    "one of many by a tag": {
+        "oneOf": [an_object({"op": {"const": f"op_{n}"}, "n": {"type": "integer"}}) for n in range(100)]
+    },
+    "one of, recursive": {
+        "$ref": "#/$defs/list",
+        "$defs": {"list": an_object({"next": {"oneOf": [{"$ref": "#/$defs/list"}, {"type": "null"}]}})},
+    },
+    "one of beside any of": {
+        "oneOf": [{"type": "integer"}, {"type": "null"}],
+        "anyOf": [{"const": 1}, {"const": 2}, {"const": "a"}],
+    },
     "all of": {
         "allOf": [an_object({"a": {"type": "integer"}}), an_object({"b": {"type": "boolean"}})],
         "unevaluatedProperties": True,

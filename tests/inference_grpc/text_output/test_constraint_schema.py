@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from inference_grpc.core.request import Constraint, Tool, ToolChoice
 from inference_grpc.errors import UnsupportedSchema
@@ -18,7 +20,9 @@ from inference_grpc.text.constraint_schema import (
     relaxed_schema,
     strict_schema,
 )
+from inference_grpc.text.output_parser import make_parser
 
+NESTED_TAG = {"type": "object", "properties": {"kind": {"const": 1}}, "required": ["kind"]}
 NESTED = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string", "format": "iban"}}}}
 
 
@@ -48,6 +52,7 @@ NESTED = {"type": "object", "properties": {"a": {"type": "array", "items": {"typ
         ({"minLength": -1}, "minLength", "#/minLength"),
         ({"minimum": "1"}, "minimum", "#/minimum"),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "oneOf", "#/oneOf"),
+        ({"oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}], "$defs": {"a": NESTED_TAG}}, "oneOf", "#/oneOf"),
         ({"anyOf": [{"type": "integer", "minimum": 5, "maximum": 1}]}, "minimum", "#/anyOf/0/minimum"),
         ({"anyOf": [{"type": "array", "minItems": 5, "maxItems": 1}]}, "minItems", "#/anyOf/0/minItems"),
         (
@@ -78,6 +83,8 @@ def test_size_and_depth_are_bounded():
     with pytest.raises(UnsupportedSchema) as refusal:
         strict_schema(deep)
     assert refusal.value.fields["limit"] == str(MAX_DEPTH)
+    with pytest.raises(UnsupportedSchema, match="more than 2000 schemas"):
+        strict_schema({"properties": {f"p{n}": {} for n in range(2000)}})
     with pytest.raises(UnsupportedSchema, match="larger than"):
         parse_schema(json.dumps({"description": "x" * 300_000}))
 
@@ -147,3 +154,34 @@ def test_a_refusal_names_the_limit_the_library_met(compiler):
     schema = {"type": "integer", "minimum": -1e300, "maximum": 1e300}
     with pytest.raises(UnsupportedSchema):
         compiler.compile(Constraint("json_schema", json.dumps(schema)), [], ToolChoice(), "chatml")
+
+
+WORDS = st.sampled_from(
+    [*ENFORCED, *ANNOTATIONS, "not", "a", "b", "#", "#/$defs/a", "string", "object", "^a$", "date", "x<y"]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 5) | st.floats() | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(schema=JSON)
+def test_any_json_as_a_schema_is_taken_or_refused(compiler, schema):
+    try:
+        strict_schema(schema)
+    except UnsupportedSchema as refusal:
+        assert refusal.message  # noqa: PT017
+    relaxed_schema(schema)
+    if isinstance(schema, dict):
+        for family in ("qwen3", "hermes"):
+            for is_strict in (False, True):
+                tool = Tool("f", "", schema, strict=is_strict)
+                try:
+                    compiler.compile(None, [tool], ToolChoice(mode="required"), family)
+                except UnsupportedSchema as refusal:
+                    assert is_strict, refusal  # noqa: PT017
+                make_parser(family, [tool], ToolChoice(), False, "").feed(
+                    "<tool_call><function=f><parameter=a>1</parameter></function></tool_call>"
+                )
