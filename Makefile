@@ -75,5 +75,5 @@ lock: setup  ## Resolve pyproject.toml again into requirements.lock
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
 assets:  ## Build static/dist (needs Node and npm; the result is committed)
 	@cd static && npm ci --silent && npm run --silent build
-bench: setup  ## Run the benchmarks; each writes its report to docs/benchmarks
-	@exec $(BIN)/python -m benchmarks
+bench: setup  ## Run the benchmarks; NAMES="money gateway" picks some
+	@exec $(BIN)/python -m benchmarks $(NAMES)

@@ -220,7 +220,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 # Kept responses (`store`) are forgotten this long after they were made or last continued; 0 keeps none.
 RESPONSE_RETENTION_DAYS = env_int("RESPONSE_RETENTION_DAYS", 30)
 
-# Content Security Policy: own files only, no inline script or style. The admin alone loosens it (portal/admin_policy.py).
+# Own files only, no inline script or style. The admin alone loosens it (portal/admin_policy.py).
 CONTENT_SECURITY_POLICY: dict[str, Any] = {
     "DIRECTIVES": {
         "default-src": [SELF],
