@@ -163,10 +163,6 @@ def spent_nano(organization_id: int, start: datetime, end: datetime) -> int:
     return sum(row.cost_nano for row in summary(organization_id, start, end))
 
 
-def running(organization_id: int) -> int:
-    return UsageRecord.objects.filter(organization_id=organization_id, status=RecordStatus.STARTED).count()
-
-
 def total_hold_nano() -> int:
     """Σ hold over all organizations: 0 when nothing runs."""
     return UsageRecord.objects.filter(status=RecordStatus.STARTED).aggregate(total=Sum("hold_nano"))["total"] or 0
