@@ -11,10 +11,12 @@ import importlib.util
 import ipaddress
 import os
 import socket
+import tempfile
 from typing import Any
 
 import pytest
 
+STATE = tempfile.TemporaryDirectory(prefix="tokenfactory-state-")
 HAS_WEB = importlib.util.find_spec("django") is not None
 
 
@@ -22,6 +24,8 @@ def set_up_django() -> None:
     os.environ.setdefault("SECRET_KEY", "test-secret-key-test-secret-key-test-secret")
     os.environ.setdefault("API_KEY_PEPPER", "test-pepper-test-pepper-test-pepper-test")
     os.environ.setdefault("PUBLIC_URL", "http://127.0.0.1:8000")
+    # Never the state of an installation that happens to be in this checkout.
+    os.environ["VAR_DIR"] = STATE.name
     from config.local.throwaway import start_stores
 
     start_stores()

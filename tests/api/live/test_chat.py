@@ -9,7 +9,7 @@ from tests.api.live.service import MODEL, Account
 
 def test_a_stream_arrives_token_by_token_and_is_recorded(each_account: Account) -> None:
     stream = each_account.client().chat.completions.create(
-        **each_account.chat("PACE:50 SAY: one two three four five"), stream=True, stream_options={"include_usage": True}
+        **each_account.chat("PACE:5 SAY: one two three four five"), stream=True, stream_options={"include_usage": True}
     )
     chunks = list(stream)
 
