@@ -115,7 +115,7 @@ def seed(stack: Stack) -> dict[str, object]:
         issue(project=search, name="evaluation", actor=cast.ben).api_key,
         issue(project=cast.project, name="laptop", actor=cast.ben, expires_at=now + timedelta(days=30)).api_key,
     ]
-    use_for_days(keys, MODEL, now=now - timedelta(minutes=3), days=40, calls_per_day=18)
+    use_for_days(keys, MODEL, now=now - timedelta(minutes=3), days=40, calls_per_day=18, price_at=now)
     request_id = use(keys[0], MODEL, started_at=now, prompt_tokens=2412, cached_tokens=1900, completion_tokens=312)
     for kind, window, limit, scope in (
         (QuotaKind.SPEND, Window.MONTH, 2_000_000_000, {}),
@@ -131,7 +131,7 @@ def seed(stack: Stack) -> dict[str, object]:
             reason="Trial",
             **scope,
         )
-    invite(organization=cast.organization, email="eve@example.com", role=Role.MEMBER, actor=cast.ada)
+    invite(organization=cast.organization, email="eve@example.com", role=Role.DEVELOPER, actor=cast.ada)
     last_month = f"{now.replace(day=1) - timedelta(days=1):%Y-%m}"
     run = start_run(period=last_month, is_preview=False, actor=cast.oda)
     stack.await_rows("SELECT 1 FROM portal_invoicerun WHERE id = %s AND state = 'finished'", run.id)

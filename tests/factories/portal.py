@@ -1,4 +1,4 @@
-"""People, organizations and models. Three people: owner Ada, member Ben, outsider Cyd."""
+"""People, organizations and models. Three people: owner Ada, developer Ben, outsider Cyd."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_user(name: str, *, is_operator: bool = False) -> User:
 
 @dataclass(frozen=True)
 class Cast:
-    """Ada owns the organization, Ben is a member, Dee an admin; Cyd has another one; Oda runs the service."""
+    """Ada owns the organization, Ben is a developer, Dee an admin; Cyd has another one; Oda runs the service."""
 
     ada: User
     ben: User
@@ -42,7 +42,7 @@ class Cast:
 def make_cast() -> Cast:
     ada, ben, dee, cyd = (make_user(name) for name in ("Ada", "Ben", "Dee", "Cyd"))
     organization = create_organization(owner=ada, name="Analytical Engines")
-    Member.objects.create(user=ben, organization=organization, role=Role.MEMBER)
+    Member.objects.create(user=ben, organization=organization, role=Role.DEVELOPER)
     Member.objects.create(user=dee, organization=organization, role=Role.ADMIN)
     create_organization(owner=cyd, name="Cyd's organization")
     oda = make_user("Oda", is_operator=True)

@@ -70,7 +70,15 @@ def use(
     return request_id
 
 
-def use_for_days(keys: Sequence[ApiKey], model: str, *, now: datetime, days: int, calls_per_day: int) -> None:
+def use_for_days(
+    keys: Sequence[ApiKey],
+    model: str,
+    *,
+    now: datetime,
+    days: int,
+    calls_per_day: int,
+    price_at: datetime | None = None,
+) -> None:
     """A plausible month: busier on workdays, growing, always the same for the same arguments."""
     chance = random.Random(7)
     for days_ago in range(days - 1, -1, -1):
@@ -91,5 +99,5 @@ def use_for_days(keys: Sequence[ApiKey], model: str, *, now: datetime, days: int
                 status=status,
                 ttft_ms=None if status == "failed" else chance.uniform(90, 420),
                 # Seeded prices begin now; the past is rated at them all the same.
-                price_at=now,
+                price_at=price_at or now,
             )
