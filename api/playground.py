@@ -24,6 +24,7 @@ from api.protocols.errors import BadRequest
 from api.stores import STORE_ERRORS, in_thread
 from portal.access import project_for
 from portal.api_keys.services import playground_key
+from portal.permissions import Permission
 
 PLAYGROUND_PATH = "/portal-api/chat/completions"
 
@@ -63,10 +64,10 @@ def _caller(scope: Scope, wanted: ProjectField) -> Caller:
     if csrf.process_view(request, _never_called, (), {}) is not None:
         raise ApiError("permission_denied", "The page is out of date; reload it.")
     try:
-        project = project_for(request.user, wanted.organization, wanted.project)
+        project = project_for(request.user, wanted.organization, wanted.project, Permission.USE_PLAYGROUND)
     except (Http404, PermissionDenied):
         raise ApiError("not_found", "There is no such project.", param="project") from None
-    if project.organization.is_suspended:
+    if project.organization.is_refused:
         raise ApiError("organization_suspended", "This organization is suspended; write to the operator.")
     key = playground_key(project)
     return Caller(project.organization_id, project.id, key.id, project.organization.slug)

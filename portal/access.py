@@ -1,77 +1,125 @@
-"""The only way a view obtains an owned row. Whoever may not see it gets the same 404 as when it is not there."""
+"""The only way a view obtains an owned row. Whoever may not see it gets the same 404 as when it is not there.
+
+Each function takes the permission that the act needs (`portal/permissions.py`); without one, what every member may: to
+look. That holds for people in a browser and for management keys alike: a key is confined to its organization and role.
+"""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from allauth.mfa.utils import is_mfa_enabled
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
+from django.db import models
+from django.db.models import QuerySet
 from django.http import Http404
 
-from portal.api_keys.models import ApiKey, Purpose
-from portal.organizations.models import Invitation, Member, Organization, Project, Role
+from portal.alerts.models import AlertRule, WebhookDelivery, WebhookEndpoint
+from portal.api_keys.models import ApiKey, ManagementKey, Purpose
+from portal.organizations.models import Invitation, Member, Organization, Project
+from portal.organizations.roles import Role
+from portal.permissions import WORDS, Permission, may_grant, roles_with
 from portal.users.models import User
 
+Person = User | AnonymousUser
+Row = TypeVar("Row", bound=models.Model)
 
-def member_for(user: User | AnonymousUser, slug: str, role: Role | None = None) -> Member:
-    """The user's membership with its organization. An outsider gets 404; a member below `role` gets 403."""
+
+class NotPermitted(PermissionDenied):
+    """The member's role does not allow the act; says which role does."""
+
+    def __init__(self, permission: Permission, role: Role) -> None:
+        self.permission = permission
+        needed = " or ".join(each.label.lower() for each in roles_with(permission))
+        super().__init__(f"To {WORDS[permission]} needs the role {needed}; yours is {role.label.lower()}.")
+
+
+class TwoFactorNeeded(PermissionDenied):
+    """The organization lets in only people whose account has a second factor."""
+
+    def __init__(self, organization: Organization) -> None:
+        super().__init__(f"{organization.name} requires two-factor authentication; set it up in your account first.")
+
+
+def memberships_of(user: User) -> QuerySet[Member]:
+    """Of the organizations that the user sees, oldest first; a management key sees its own only."""
+    found = Member.objects.filter(user=user).select_related("organization", "user").order_by("id")
+    key = user.management_key
+    return found if key is None else found.filter(organization_id=key.organization_id)
+
+
+def member_for(user: Person, slug: str, need: Permission = Permission.VIEW) -> Member:
+    """The user's membership with its organization. An outsider gets 404; a member without the permission gets 403."""
     member = None
     if user.is_authenticated:
-        member = (
-            Member.objects.filter(user=user, organization__slug=slug).select_related("organization", "user").first()
-        )
+        member = memberships_of(user).filter(organization__slug=slug).first()
     if member is None:
         raise Http404("No such organization.")
-    if role is not None and not member.has_role(role):
-        raise PermissionDenied(
-            f"This needs the role {role.label.lower()}; yours is {member.get_role_display().lower()}."
-        )
+    assert user.is_authenticated
+    member.user = user
+    if member.organization.requires_two_factor and user.management_key is None and not is_mfa_enabled(user):
+        raise TwoFactorNeeded(member.organization)
+    if not member.may(need):
+        raise NotPermitted(need, member.role_in_force)
     return member
 
 
-def organization_for(user: User | AnonymousUser, slug: str, role: Role | None = None) -> Organization:
-    return member_for(user, slug, role).organization
+def organization_for(user: Person, slug: str, need: Permission = Permission.VIEW) -> Organization:
+    return member_for(user, slug, need).organization
 
 
-def project_for(user: User | AnonymousUser, slug: str, project_slug: str, role: Role | None = None) -> Project:
-    organization = organization_for(user, slug, role)
-    project = Project.objects.filter(organization=organization, slug=project_slug).first()
-    if project is None:
-        raise Http404("No such project.")
-    return project
+def _owned(rows: QuerySet[Row], organization: Organization, name: str, **which: object) -> Row:
+    row = rows.filter(organization=organization, **which).first()
+    if row is None:
+        raise Http404(f"No such {name}.")
+    return row
 
 
-def api_key_for(user: User | AnonymousUser, slug: str, api_key_id: int, role: Role | None = None) -> ApiKey:
-    organization = organization_for(user, slug, role)
-    api_key = (
-        ApiKey.objects.filter(organization=organization, id=api_key_id, purpose=Purpose.CLIENT)
-        .select_related("project")
-        .first()
-    )
-    if api_key is None:
-        raise Http404("No such API key.")
-    return api_key
+def project_for(user: Person, slug: str, project_slug: str, need: Permission = Permission.VIEW) -> Project:
+    return _owned(Project.objects.all(), organization_for(user, slug, need), "project", slug=project_slug)
 
 
-def colleague_for(user: User | AnonymousUser, slug: str, member_id: int, role: Role | None = None) -> Member:
+def api_key_for(user: Person, slug: str, api_key_id: int, need: Permission = Permission.VIEW) -> ApiKey:
+    keys = ApiKey.objects.filter(purpose=Purpose.CLIENT).select_related("project", "created_by")
+    return _owned(keys, organization_for(user, slug, need), "API key", id=api_key_id)
+
+
+def management_key_for(user: Person, slug: str, key_id: int, need: Permission) -> ManagementKey:
+    return _owned(ManagementKey.objects.all(), organization_for(user, slug, need), "management key", id=key_id)
+
+
+def colleague_for(user: Person, slug: str, member_id: int, need: Permission = Permission.VIEW) -> Member:
     """Another member of the user's organization."""
-    organization = organization_for(user, slug, role)
-    member = (
-        Member.objects.filter(organization=organization, id=member_id).select_related("user", "organization").first()
-    )
-    if member is None:
-        raise Http404("No such member.")
-    return member
+    members = Member.objects.select_related("user", "organization")
+    return _owned(members, organization_for(user, slug, need), "member", id=member_id)
 
 
-def invitation_for(user: User | AnonymousUser, slug: str, invitation_id: int, role: Role | None = None) -> Invitation:
-    organization = organization_for(user, slug, role)
-    invitation = Invitation.objects.filter(organization=organization, id=invitation_id).first()
-    if invitation is None:
-        raise Http404("No such invitation.")
-    return invitation
+def invitation_for(user: Person, slug: str, invitation_id: int, need: Permission) -> Invitation:
+    return _owned(Invitation.objects.all(), organization_for(user, slug, need), "invitation", id=invitation_id)
 
 
-def require_operator(user: User | AnonymousUser) -> User:
-    """Operator pages do not exist for anyone else."""
-    if not (user.is_authenticated and user.is_staff):
+def alert_rule_for(user: Person, slug: str, rule_id: int, need: Permission) -> AlertRule:
+    return _owned(AlertRule.objects.all(), organization_for(user, slug, need), "alert rule", id=rule_id)
+
+
+def webhook_for(user: Person, slug: str, webhook_id: int, need: Permission) -> WebhookEndpoint:
+    return _owned(WebhookEndpoint.objects.all(), organization_for(user, slug, need), "webhook", id=webhook_id)
+
+
+def delivery_for(user: Person, slug: str, delivery_id: int, need: Permission) -> WebhookDelivery:
+    deliveries = WebhookDelivery.objects.select_related("endpoint")
+    return _owned(deliveries, organization_for(user, slug, need), "delivery", id=delivery_id)
+
+
+def require_grant(member: Member, *roles: str) -> None:
+    """Nobody gives or takes a role that may do what they may not."""
+    if not all(may_grant(member.role_in_force, Role(role)) for role in roles):
+        raise NotPermitted(Permission.MANAGE_OWNERS, member.role_in_force)
+
+
+def require_operator(user: Person) -> User:
+    """Operator pages do not exist for anyone else, a management key of an operator included."""
+    if not (user.is_authenticated and user.is_staff and user.management_key is None):
         raise Http404
     return user

@@ -1,6 +1,7 @@
 """Index of the portal's models; each lives in the folder of its domain."""
 
-from portal.api_keys.models import ApiKey
+from portal.alerts.models import Alert, AlertRule, WebhookDelivery, WebhookEndpoint
+from portal.api_keys.models import ApiKey, ManagementKey, RetiredSecret
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Deployment, Model
 from portal.operator.models import InvoiceRun
@@ -9,15 +10,21 @@ from portal.quotas.models import Quota
 from portal.users.models import User
 
 __all__ = [
+    "Alert",
+    "AlertRule",
     "ApiKey",
     "AuditEvent",
     "Deployment",
     "Invitation",
     "InvoiceRun",
+    "ManagementKey",
     "Member",
     "Model",
     "Organization",
     "Project",
     "Quota",
+    "RetiredSecret",
     "User",
+    "WebhookDelivery",
+    "WebhookEndpoint",
 ]

@@ -16,8 +16,9 @@ from billing.ledger import selectors as ledger_selectors
 from portal import access
 from portal.billing_pages import periods, services
 from portal.billing_pages.forms import BillingDetailsForm
-from portal.organizations.models import Organization, Role
+from portal.organizations.models import Organization
 from portal.pages import member_page
+from portal.permissions import Permission
 
 LEDGER_PAGE_SIZE = 50
 
@@ -32,7 +33,7 @@ def billing(request: HttpRequest, slug: str) -> HttpResponse:
         "entries": ledger_selectors.statement(organization_id, limit=8),
         "invoices": invoices.invoices_of(organization_id),
         "month_start": periods.this_month().start,
-        "can_change": member.has_role(Role.ADMIN),
+        "can_change": member.may(Permission.MANAGE_BILLING),
     }
     return member_page(request, member, "billing", "portal/billing/billing.html", context)
 
@@ -55,7 +56,7 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 def details(request: HttpRequest, slug: str) -> HttpResponse:
     """Whom the next invoices are addressed to; admins only."""
-    member = access.member_for(request.user, slug, Role.ADMIN)
+    member = access.member_for(request.user, slug, Permission.MANAGE_BILLING)
     account = accounts.account_of(member.organization_id)
     form = BillingDetailsForm(request.POST or None, initial={name: getattr(account, name) for name in ADDRESS_FIELDS})
     if request.method == "POST" and form.is_valid():

@@ -5,7 +5,9 @@ from zoneinfo import available_timezones
 
 from django import forms
 
-from portal.organizations.models import Organization, Role
+from portal.organizations.models import Organization
+from portal.organizations.roles import DESCRIPTIONS, Role
+from portal.permissions import may_grant
 
 TIME_ZONES = sorted(name for name in available_timezones() if "/" in name or name == "UTC")
 
@@ -35,9 +37,13 @@ class RoleForm(forms.Form):
 
 class InvitationForm(forms.Form):
     email = forms.EmailField(max_length=254, label="E-mail address")
-    role = forms.ChoiceField(
-        choices=[
-            (Role.MEMBER.value, "Member: keys, usage, playground"),
-            (Role.ADMIN.value, "Admin: also limits, members, billing"),
+    role = forms.ChoiceField(choices=[], initial=Role.DEVELOPER.value)
+
+    def __init__(self, *args: Any, granter: Role, **kwargs: Any) -> None:
+        """`granter` is the inviting member's role: nobody gives a role above their own."""
+        super().__init__(*args, **kwargs)
+        field = self.fields["role"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [
+            (role.value, f"{role.label}: {DESCRIPTIONS[role].lower()}") for role in Role if may_grant(granter, role)
         ]
-    )

@@ -11,15 +11,9 @@ from django.db.models import Q
 from django.db.models.functions import Lower
 from django.utils import timezone
 
-
-class Role(models.TextChoices):
-    MEMBER = "member", "Member"
-    ADMIN = "admin", "Admin"
-    OWNER = "owner", "Owner"
-
-    @property
-    def rank(self) -> int:
-        return list(Role).index(self)
+from portal import permissions
+from portal.organizations.roles import Role
+from portal.permissions import Permission
 
 
 def validate_time_zone(value: str) -> None:
@@ -28,16 +22,30 @@ def validate_time_zone(value: str) -> None:
 
 
 class Organization(models.Model):
-    """`time_zone` decides when daily and monthly windows begin. A suspended organization is refused by the gateway."""
+    """`time_zone` decides when daily and monthly windows begin. A suspended organization is refused by the gateway.
+
+    An owner who deletes sets `deletes_at`: calls are refused at once, and until that moment it can be restored. Then it
+    is closed: nobody is in it any more, while its books and its audit log stay.
+    """
 
     name = models.CharField(max_length=100)
     slug = models.SlugField(max_length=60, unique=True)
     time_zone = models.CharField(max_length=64, default="UTC", validators=[validate_time_zone])
     suspended_at = models.DateTimeField(null=True, blank=True)
+    requires_two_factor = models.BooleanField(default=False)
+    deletes_at = models.DateTimeField(null=True, blank=True)
+    closed_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
         app_label = "portal"
+        indexes = [
+            models.Index(
+                fields=["deletes_at"],
+                condition=Q(deletes_at__isnull=False, closed_at=None),
+                name="organization_to_be_deleted",
+            )
+        ]
 
     def __str__(self) -> str:
         return self.name
@@ -46,11 +54,16 @@ class Organization(models.Model):
     def is_suspended(self) -> bool:
         return self.suspended_at is not None
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the gateways refuse its calls."""
+        return self.suspended_at is not None or self.deletes_at is not None
+
 
 class Member(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="members")
-    role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.DEVELOPER)
     joined_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -60,8 +73,14 @@ class Member(models.Model):
     def __str__(self) -> str:
         return f"{self.user} in {self.organization}"
 
-    def has_role(self, role: Role) -> bool:
-        return Role(self.role).rank >= role.rank
+    @property
+    def role_in_force(self) -> Role:
+        """The member's role, or that of the management key they act through."""
+        key = self.user.management_key
+        return Role(self.role if key is None else key.role)
+
+    def may(self, permission: Permission) -> bool:
+        return permissions.allows(self.role_in_force, permission)
 
 
 class Invitation(models.Model):
@@ -69,7 +88,7 @@ class Invitation(models.Model):
 
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="invitations")
     email = models.EmailField()
-    role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.DEVELOPER)
     token_digest = models.CharField(max_length=64, unique=True)
     invited_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField(default=timezone.now)

@@ -17,6 +17,7 @@ from portal.organizations import invitations, selectors, services
 from portal.organizations.forms import InvitationForm, OrganizationForm, ProjectForm, RoleForm, SettingsForm
 from portal.organizations.models import Member, Role
 from portal.pages import member_page
+from portal.permissions import Permission
 from portal.users.requests import signed_in
 
 
@@ -51,8 +52,10 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
 @login_required
 def members(request: HttpRequest, slug: str) -> HttpResponse:
     """Everyone sees their colleagues; admins invite."""
-    member = access.member_for(request.user, slug, Role.ADMIN if request.method == "POST" else None)
-    form = InvitationForm(request.POST or None)
+    member = access.member_for(
+        request.user, slug, Permission.MANAGE_MEMBERS if request.method == "POST" else Permission.VIEW
+    )
+    form = InvitationForm(request.POST or None, granter=member.role_in_force)
     if request.method == "POST" and form.is_valid():
         email = form.cleaned_data["email"]
         try:
@@ -68,30 +71,24 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
         "form": form,
         "members": selectors.members_of(member.organization),
         "invitations": selectors.open_invitations(member.organization),
-        "can_change": member.has_role(Role.ADMIN),
+        "can_change": member.may(Permission.MANAGE_MEMBERS),
         "roles": Role.choices,
     }
     status = 400 if form.errors else 200
     return member_page(request, member, "members", "portal/organizations/members.html", context, status=status)
 
 
-def _require_rank(actor: Member, *roles: str) -> None:
-    """Nobody gives or takes a role above their own."""
-    if any(not actor.has_role(Role(role)) for role in roles):
-        raise PermissionDenied("Only an owner may make, change or remove an owner.")
-
-
 @login_required
 @require_POST
 def change_role(request: HttpRequest, slug: str, member_id: int) -> HttpResponse:
-    actor = access.member_for(request.user, slug, Role.ADMIN)
-    colleague = access.colleague_for(request.user, slug, member_id, Role.ADMIN)
+    actor = access.member_for(request.user, slug, Permission.MANAGE_MEMBERS)
+    colleague = access.colleague_for(request.user, slug, member_id)
     form = RoleForm(request.POST)
     if not form.is_valid():
         messages.error(request, "Choose one of the roles.")
         return redirect("portal:members", slug)
     role = Role(form.cleaned_data["role"])
-    _require_rank(actor, colleague.role, role)
+    access.require_grant(actor, colleague.role, role)
     done = f"{colleague.user.email} is now {role.label.lower()}."
     _try(request, services.change_role, done, member=colleague, role=role)
     return redirect("portal:members", slug)
@@ -104,8 +101,8 @@ def remove_member(request: HttpRequest, slug: str, member_id: int) -> HttpRespon
     actor = access.member_for(request.user, slug)
     colleague = access.colleague_for(request.user, slug, member_id)
     if colleague.user_id != actor.user_id:
-        access.member_for(request.user, slug, Role.ADMIN)
-        _require_rank(actor, colleague.role)
+        access.member_for(request.user, slug, Permission.MANAGE_MEMBERS)
+        access.require_grant(actor, colleague.role)
     is_done = _try(request, services.remove_member, f"{colleague.user.email} is no longer a member.", member=colleague)
     if is_done and colleague.user_id == actor.user_id:
         return redirect("portal:home")
@@ -126,7 +123,7 @@ def _try(request: HttpRequest, act: Any, done: str, **arguments: Any) -> bool:
 @login_required
 @require_POST
 def withdraw_invitation(request: HttpRequest, slug: str, invitation_id: int) -> HttpResponse:
-    found = access.invitation_for(request.user, slug, invitation_id, Role.ADMIN)
+    found = access.invitation_for(request.user, slug, invitation_id, Permission.MANAGE_MEMBERS)
     invitations.withdraw(invitation=found, actor=signed_in(request))
     messages.success(request, f"The invitation of {found.email} is withdrawn.")
     return redirect("portal:members", slug)
@@ -134,7 +131,9 @@ def withdraw_invitation(request: HttpRequest, slug: str, invitation_id: int) -> 
 
 @login_required
 def settings(request: HttpRequest, slug: str) -> HttpResponse:
-    member = access.member_for(request.user, slug, Role.ADMIN if request.method == "POST" else None)
+    member = access.member_for(
+        request.user, slug, Permission.MANAGE_SETTINGS if request.method == "POST" else Permission.VIEW
+    )
     organization = member.organization
     form = SettingsForm(request.POST or None, organization=organization)
     if request.method == "POST" and form.is_valid():
@@ -149,7 +148,7 @@ def _settings_page(request: HttpRequest, member: Member, form: SettingsForm, pro
         "form": form,
         "project_form": project_form,
         "projects": selectors.projects_of(member.organization),
-        "can_change": member.has_role(Role.ADMIN),
+        "can_change": member.may(Permission.MANAGE_SETTINGS),
     }
     status = 400 if form.errors or project_form.errors else 200
     return member_page(request, member, "settings", "portal/organizations/settings.html", context, status=status)
@@ -158,7 +157,7 @@ def _settings_page(request: HttpRequest, member: Member, form: SettingsForm, pro
 @login_required
 @require_POST
 def create_project(request: HttpRequest, slug: str) -> HttpResponse:
-    member = access.member_for(request.user, slug, Role.ADMIN)
+    member = access.member_for(request.user, slug, Permission.MANAGE_PROJECTS)
     form = ProjectForm(request.POST)
     if form.is_valid():
         try:

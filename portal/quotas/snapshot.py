@@ -64,7 +64,7 @@ def key(organization_id: int) -> str:
 
 def load(organization_id: int) -> Limits:
     """The limits as PostgreSQL has them. Two queries."""
-    organization = Organization.objects.only("suspended_at", "time_zone").get(id=organization_id)
+    organization = Organization.objects.only("suspended_at", "deletes_at", "time_zone").get(id=organization_id)
     quotas = Quota.objects.filter(organization_id=organization_id).order_by("id")
     return _limits(organization, quotas)
 
@@ -72,7 +72,7 @@ def load(organization_id: int) -> Limits:
 def _limits(organization: Organization, quotas: Iterable[Quota]) -> Limits:
     return Limits(
         organization_id=organization.id,
-        is_suspended=organization.suspended_at is not None,
+        is_suspended=organization.is_refused,
         time_zone=organization.time_zone,
         quotas=tuple(_quota_limit(quota) for quota in quotas),
     )
@@ -123,7 +123,9 @@ def publish_all(batch_size: int = 500) -> int:
     """Re-publishes every organization, so that a lost write heals; returns how many."""
     count = 0
     batch: list[Organization] = []
-    for organization in Organization.objects.only("suspended_at", "time_zone").order_by("id").iterator(batch_size):
+    for organization in (
+        Organization.objects.only("suspended_at", "deletes_at", "time_zone").order_by("id").iterator(batch_size)
+    ):
         batch.append(organization)
         if len(batch) == batch_size:
             count += _publish_batch(batch)

@@ -11,8 +11,8 @@ from django.views.decorators.http import require_POST
 from portal import access
 from portal.api_keys import selectors as api_keys
 from portal.organizations import selectors as organizations
-from portal.organizations.models import Role
 from portal.pages import member_page
+from portal.permissions import Permission
 from portal.quotas import selectors, services
 from portal.quotas.forms import QuotaForm
 from portal.quotas.models import QuotaKind, Window
@@ -25,7 +25,9 @@ KEYS_OFFERED = 200
 @login_required
 def limits(request: HttpRequest, slug: str) -> HttpResponse:
     """Everyone sees the limits; admins change them."""
-    member = access.member_for(request.user, slug, Role.ADMIN if request.method == "POST" else None)
+    member = access.member_for(
+        request.user, slug, Permission.MANAGE_LIMITS if request.method == "POST" else Permission.VIEW
+    )
     organization = member.organization
     keys = list(api_keys.client_keys(organization).filter(revoked_at=None)[:KEYS_OFFERED])
     form = QuotaForm(
@@ -41,7 +43,7 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
     context = {
         "form": form,
         "uses": uses_of(organization, selectors.quotas_of(organization)),
-        "can_change": member.has_role(Role.ADMIN),
+        "can_change": member.may(Permission.MANAGE_LIMITS),
     }
     return member_page(
         request, member, "limits", "portal/quotas/limits.html", context, status=400 if form.errors else 200
@@ -51,7 +53,7 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def remove(request: HttpRequest, slug: str, quota_id: int) -> HttpResponse:
-    member = access.member_for(request.user, slug, Role.ADMIN)
+    member = access.member_for(request.user, slug, Permission.MANAGE_LIMITS)
     quota = next((q for q in selectors.quotas_of(member.organization) if q.id == quota_id), None)
     if quota is None:
         raise Http404("No such limit.")

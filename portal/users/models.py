@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import PermissionsMixin
 from django.db import models
 from django.db.models.functions import Lower
 from django.utils import timezone
+
+if TYPE_CHECKING:
+    from portal.api_keys.models import ManagementKey
 
 
 class UserManager(BaseUserManager["User"]):
@@ -37,6 +40,9 @@ class User(AbstractBaseUser, PermissionsMixin):
     is_staff = models.BooleanField("operator", default=False)
     is_active = models.BooleanField(default=True)
     date_joined = models.DateTimeField(default=timezone.now)
+
+    # Set for one request that a management key makes in this person's name; access and roles are then the key's.
+    management_key: ManagementKey | None = None
 
     objects: ClassVar[UserManager] = UserManager()
 

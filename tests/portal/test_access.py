@@ -74,7 +74,7 @@ def address(cast: Cast, model: Model) -> Callable[[str], str]:
         "quota_id": Quota.objects.get(organization=organization).id,
         "member_id": Member.objects.get(user=cast.ben).id,
         "invitation_id": invite(
-            organization=organization, email="eve@example.com", role=Role.MEMBER, actor=cast.ada
+            organization=organization, email="eve@example.com", role=Role.DEVELOPER, actor=cast.ada
         ).id,
         "model_id": model.id,
         "deployment_id": Deployment.objects.get(model=model).id,

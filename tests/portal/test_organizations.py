@@ -26,7 +26,7 @@ class TestRoles:
     def test_last_owner_cannot_step_down_or_leave(self, cast: Cast) -> None:
         ada = Member.objects.get(user=cast.ada)
         with pytest.raises(LastOwner):
-            services.change_role(member=ada, role=Role.MEMBER, actor=cast.ada)
+            services.change_role(member=ada, role=Role.DEVELOPER, actor=cast.ada)
         with pytest.raises(LastOwner):
             services.remove_member(member=ada, actor=cast.ada)
 
@@ -93,7 +93,7 @@ class TestInvitations:
         with pytest.raises(InvitationNotOpen):
             invitations.accept(invitation=invitation, user=eve)
         again = invitations.invite(
-            organization=cast.organization, email="eve@example.com", role=Role.MEMBER, actor=cast.ada
+            organization=cast.organization, email="eve@example.com", role=Role.DEVELOPER, actor=cast.ada
         )
         invitations.withdraw(invitation=again, actor=cast.ada)
         invitations.withdraw(invitation=again, actor=cast.ada)
@@ -101,13 +101,13 @@ class TestInvitations:
             invitations.accept(invitation=again, user=eve)
 
     def test_second_invitation_of_an_address_replaces_the_first(self, cast: Cast, link: str) -> None:
-        invitations.invite(organization=cast.organization, email="EVE@example.com", role=Role.MEMBER, actor=cast.ada)
+        invitations.invite(organization=cast.organization, email="EVE@example.com", role=Role.DEVELOPER, actor=cast.ada)
         assert Invitation.objects.filter(closed_at=None).count() == 1
 
     def test_member_is_not_invited_again(self, cast: Cast) -> None:
         with pytest.raises(AlreadyMember):
             invitations.invite(
-                organization=cast.organization, email="Ben@example.com", role=Role.MEMBER, actor=cast.ada
+                organization=cast.organization, email="Ben@example.com", role=Role.DEVELOPER, actor=cast.ada
             )
 
 
