@@ -69,7 +69,7 @@ golden: setup  ## Rewrite the golden files; review the difference before committ
 protos: setup  ## Generate the gRPC stubs again
 	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. inference_grpc/protos/v1/inference.proto
 migrations: setup  ## Write the migrations that the models ask for
-	@source .ci/placeholders; exec $(BIN)/python -W ignore manage.py makemigrations
+	@source .ci/placeholders; DJANGO_SETTINGS_MODULE=config.settings_test exec $(BIN)/python -W ignore manage.py makemigrations
 lock: setup  ## Resolve pyproject.toml again into requirements.lock
 	@$(BIN)/uv pip compile pyproject.toml --quiet --all-extras --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock

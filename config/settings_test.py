@@ -8,5 +8,3 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
 # With a pool, dropping the test database fails: "is being accessed by other users".
 DATABASES["default"]["OPTIONS"] = {"connect_timeout": 5}  # noqa: F405
-# Nothing is collected for tests; this folder is there, so WhiteNoise has nothing to warn of.
-STATIC_ROOT = BASE_DIR / "static"  # noqa: F405

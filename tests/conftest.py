@@ -12,6 +12,7 @@ import ipaddress
 import os
 import socket
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,8 @@ def set_up_django() -> None:
     os.environ.setdefault("PUBLIC_URL", "http://127.0.0.1:8000")
     # Never the state of an installation that happens to be in this checkout.
     os.environ["VAR_DIR"] = STATE.name
+    # Nothing is collected for tests, but WhiteNoise wants its folder to be there.
+    Path(STATE.name, "static").mkdir()
     from config.local.throwaway import start_stores
 
     start_stores()
