@@ -13,6 +13,7 @@ from billing.ledger.models import (
 from billing.payments.models import InvoicePush, Payment, PaymentEvent
 from billing.pricing.models import Price
 from billing.reconciliation.models import Receipt
+from billing.rollups.models import RollupPending, ServiceRollup, UsageRollup
 from billing.usage.models import UsageAdjustment, UsageRecord
 
 __all__ = [
@@ -31,6 +32,9 @@ __all__ = [
     "PaymentEvent",
     "Price",
     "Receipt",
+    "RollupPending",
+    "ServiceRollup",
     "UsageAdjustment",
     "UsageRecord",
+    "UsageRollup",
 ]

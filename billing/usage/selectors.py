@@ -8,10 +8,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
-from django.db import connection
 from django.db.models import Q, QuerySet, Sum
 
+from billing.rollups.selectors import UsageSum, summary
 from billing.usage.models import RecordStatus, UsageAdjustment, UsageRecord
+
+__all__ = [
+    "RecordDetail",
+    "UsageFilters",
+    "UsagePage",
+    "UsageSum",
+    "record",
+    "spent_nano",
+    "summary",
+    "total_hold_nano",
+    "usage_page",
+]
 
 
 @dataclass(frozen=True)
@@ -95,67 +107,6 @@ def record(organization_id: int, request_id: UUID) -> RecordDetail | None:
     if found is None:
         return None
     return RecordDetail(found, list(found.adjustments.order_by("id")))
-
-
-@dataclass(frozen=True)
-class UsageSum:
-    """Sums of one group, corrections included. `key` is the group's text: a model, an id, an ISO day."""
-
-    key: str
-    requests: int
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    reasoning_tokens: int
-    cost_nano: int
-
-
-# What `summary` groups by, as SQL over the record.
-_GROUPS = {
-    "total": "''",
-    "model": "record.model",
-    "project": "COALESCE(record.project_id::text, '')",
-    "api_key": "COALESCE(record.api_key_id::text, '')",
-    "status": "record.status",
-    "protocol": "record.protocol",
-    "end_user": "record.end_user",
-    "hour": "to_char(date_trunc('hour', record.started_at AT TIME ZONE %(zone)s), 'YYYY-MM-DD\"T\"HH24:00')",
-    "day": "to_char(record.started_at AT TIME ZONE %(zone)s, 'YYYY-MM-DD')",
-    "month": "to_char(record.started_at AT TIME ZONE %(zone)s, 'YYYY-MM')",
-}
-_SUMMARY = """
-SELECT key, SUM(requests)::bigint, SUM(prompt_tokens)::bigint, SUM(cached_tokens)::bigint,
-       SUM(completion_tokens)::bigint, SUM(reasoning_tokens)::bigint, SUM(cost_nano)::bigint
-  FROM (
-    SELECT {group} AS key, 1 AS requests, record.prompt_tokens, record.cached_tokens, record.completion_tokens,
-           record.reasoning_tokens, record.cost_nano
-      FROM billing_usage_record record
-     WHERE record.organization_id = %(organization_id)s AND record.status <> 'started'
-       AND record.started_at >= %(start)s AND record.started_at < %(end)s
-    UNION ALL
-    SELECT {group}, 0, adjustment.prompt_tokens, adjustment.cached_tokens, adjustment.completion_tokens,
-           adjustment.reasoning_tokens, adjustment.cost_nano
-      FROM billing_usage_adjustment adjustment
-      JOIN billing_usage_record record ON record.request_id = adjustment.record_id
-     WHERE adjustment.organization_id = %(organization_id)s
-       AND record.started_at >= %(start)s AND record.started_at < %(end)s
-  ) parts GROUP BY key ORDER BY key
-"""
-
-
-def summary(
-    organization_id: int, start: datetime, end: datetime, group_by: str = "total", *, time_zone: str = "UTC"
-) -> list[UsageSum]:
-    """Sums over [start, end) by `group_by`, one of total, model, project, api_key, status, protocol, end_user, hour,
-    day, month; days and months are those of `time_zone`. One query; running requests are not counted."""
-    if group_by not in _GROUPS:
-        raise ValueError(f"group_by is {group_by!r}; it must be one of {', '.join(_GROUPS)}.")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _SUMMARY.format(group=_GROUPS[group_by]),
-            {"organization_id": organization_id, "start": start, "end": end, "zone": time_zone},
-        )
-        return [UsageSum(*row) for row in cursor.fetchall()]
 
 
 def spent_nano(organization_id: int, start: datetime, end: datetime) -> int:

@@ -1,0 +1,93 @@
+"""Sums of usage records by minute, hour and day; `manage.py rebuild_rollups` makes them again from the records.
+
+A record counts in the bucket in which it started, as everywhere. What has ended but is not summed yet stands in
+`RollupPending`, put there by triggers in the transaction that ended it: rollups and pending together are exact at
+every moment, however late a record is finished.
+"""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+
+# In place of an organization: all of them together.
+ALL_ORGANIZATIONS = 0
+# In place of an id that a record does not have.
+NONE = 0
+
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+GRAINS_S = (MINUTE_S, HOUR_S, DAY_S)
+
+
+class RollupPending(models.Model):
+    """An ended record or an adjustment that no rollup holds yet."""
+
+    organization_id = models.BigIntegerField(db_index=True)
+    record_id = models.UUIDField(null=True)
+    adjustment_id = models.BigIntegerField(null=True)
+
+    class Meta:
+        db_table = "billing_rollup_pending"
+
+
+class Sums(models.Model):
+    requests = models.BigIntegerField(default=0)
+    prompt_tokens = models.BigIntegerField(default=0)
+    cached_tokens = models.BigIntegerField(default=0)
+    completion_tokens = models.BigIntegerField(default=0)
+    reasoning_tokens = models.BigIntegerField(default=0)
+    cost_nano = models.BigIntegerField(default=0)
+
+    class Meta:
+        abstract = True
+
+
+class UsageRollup(Sums):
+    """By hour and day, of an organization, in the divisions that its members ask for."""
+
+    pk = models.CompositePrimaryKey(
+        "organization_id", "grain_s", "start", "project_id", "api_key_id", "model", "protocol", "status"
+    )
+    organization_id = models.BigIntegerField()
+    grain_s = models.IntegerField()
+    start = models.DateTimeField()
+    project_id = models.BigIntegerField()
+    api_key_id = models.BigIntegerField()
+    model = models.CharField(max_length=200)
+    protocol = models.CharField(max_length=40)
+    status = models.CharField(max_length=10)
+
+    class Meta:
+        db_table = "billing_usage_rollup"
+        indexes = [models.Index(fields=["start"], name="billing_usage_rollup_start")]
+
+
+class ServiceRollup(Sums):
+    """By minute, hour and day, of an organization and of all together, with how it went and how long it took.
+
+    `histogram` holds the latencies of all kinds, packed (billing/rollups/histograms.py).
+    """
+
+    pk = models.CompositePrimaryKey("organization_id", "grain_s", "start", "model", "deployment_id")
+    organization_id = models.BigIntegerField()
+    grain_s = models.IntegerField()
+    start = models.DateTimeField()
+    model = models.CharField(max_length=200)
+    deployment_id = models.BigIntegerField()
+    cancelled = models.BigIntegerField(default=0)
+    # Failures by class (billing/rollups/failures.py).
+    failed_request = models.BigIntegerField(default=0)
+    failed_capacity = models.BigIntegerField(default=0)
+    failed_unavailable = models.BigIntegerField(default=0)
+    failed_timeout = models.BigIntegerField(default=0)
+    failed_engine = models.BigIntegerField(default=0)
+    histogram = ArrayField(models.BigIntegerField(), default=list)
+
+    class Meta:
+        db_table = "billing_service_rollup"
+        indexes = [
+            models.Index(fields=["start"], name="billing_service_rollup_start"),
+            # What the hourly purge takes.
+            models.Index(fields=["start"], name="billing_service_rollup_minute", condition=Q(grain_s=MINUTE_S)),
+        ]

@@ -1,0 +1,189 @@
+"""Reads of usage sums. Exact at every moment: rollups for whole hours, records for the parts of hours at the edges,
+and what is pending on top, all from one statement, so from one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from django.db import connection
+
+from billing.rollups.models import DAY_S, HOUR_S, NONE
+
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class UsageSum:
+    """Sums of one group, corrections included. `key` is the group's text: a model, an id, an ISO day."""
+
+    key: str
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int
+    cost_nano: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """How a group is told from a record, and from a rollup; a group that no rollup knows is summed from records."""
+
+    of_record: str
+    of_rollup: str = ""
+    table: str = "billing_service_rollup"
+
+
+def _moment(form: str) -> _Group:
+    columns = ("record.started_at", "rollup.start")
+    return _Group(*(f"to_char({column} AT TIME ZONE %(zone)s, '{form}')" for column in columns))
+
+
+def _id(column: str) -> _Group:
+    return _Group(
+        f"COALESCE(record.{column}::text, '')",
+        f"COALESCE(NULLIF(rollup.{column}, {NONE})::text, '')",
+        "billing_usage_rollup",
+    )
+
+
+_GROUPS = {
+    "total": _Group("''", "''"),
+    "model": _Group("record.model", "rollup.model"),
+    "project": _id("project_id"),
+    "api_key": _id("api_key_id"),
+    "status": _Group("record.status", "rollup.status", "billing_usage_rollup"),
+    "protocol": _Group("record.protocol", "rollup.protocol", "billing_usage_rollup"),
+    "end_user": _Group("record.end_user"),
+    "hour": _moment('YYYY-MM-DD"T"HH24:00'),
+    "day": _moment("YYYY-MM-DD"),
+    "month": _moment("YYYY-MM"),
+}
+# Python's form of what the same groups are told apart by.
+_LOCAL_KEYS = {"hour": "%Y-%m-%d %H", "day": "%Y-%m-%d", "month": "%Y-%m"}
+_FIELDS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "cost_nano")
+_SUMS = ", ".join(f"SUM({name})::bigint" for name in _FIELDS)
+_OF_RECORD = ", ".join(("1 AS requests", *(f"record.{name}" for name in _FIELDS[1:])))
+_OF_ADJUSTMENT = ", ".join(("0", *(f"adjustment.{name}" for name in _FIELDS[1:])))
+_SUMMARY = f"""
+WITH rolled AS (
+    SELECT * FROM unnest(%(rolled_starts)s::timestamptz[], %(rolled_ends)s::timestamptz[], %(grains_s)s::int[])
+        AS rolled (since, until, grain_s)
+), raw AS (
+    SELECT * FROM unnest(%(raw_starts)s::timestamptz[], %(raw_ends)s::timestamptz[]) AS raw (since, until)
+)
+SELECT key, {_SUMS} FROM (
+    SELECT {{of_record}} AS key, {_OF_RECORD}
+      FROM raw JOIN billing_usage_record record ON record.started_at >= raw.since AND record.started_at < raw.until
+     WHERE record.organization_id = %(organization_id)s AND record.status <> 'started'
+    UNION ALL
+    SELECT {{of_record}}, {_OF_ADJUSTMENT}
+      FROM billing_usage_adjustment adjustment
+      JOIN billing_usage_record record ON record.request_id = adjustment.record_id
+      JOIN raw ON record.started_at >= raw.since AND record.started_at < raw.until
+     WHERE adjustment.organization_id = %(organization_id)s
+    {{rolled}}
+) parts GROUP BY key ORDER BY key
+"""  # noqa: S608 - constants only
+_ROLLED = f"""
+    UNION ALL
+    SELECT {{of_rollup}}, {", ".join(_FIELDS)}
+      FROM rolled JOIN {{table}} rollup ON rollup.organization_id = %(organization_id)s
+       AND rollup.grain_s = rolled.grain_s AND rollup.start >= rolled.since AND rollup.start < rolled.until
+    UNION ALL
+    SELECT {{of_record}}, {_OF_RECORD}
+      FROM billing_rollup_pending pending JOIN billing_usage_record record ON record.request_id = pending.record_id
+      JOIN rolled ON record.started_at >= rolled.since AND record.started_at < rolled.until
+     WHERE pending.organization_id = %(organization_id)s
+    UNION ALL
+    SELECT {{of_record}}, {_OF_ADJUSTMENT}
+      FROM billing_rollup_pending pending
+      JOIN billing_usage_adjustment adjustment ON adjustment.id = pending.adjustment_id
+      JOIN billing_usage_record record ON record.request_id = adjustment.record_id
+      JOIN rolled ON record.started_at >= rolled.since AND record.started_at < rolled.until
+     WHERE pending.organization_id = %(organization_id)s
+"""  # noqa: S608 - constants only
+
+
+def summary(
+    organization_id: int, start: datetime, end: datetime, group_by: str = "total", *, time_zone: str = "UTC"
+) -> list[UsageSum]:
+    """Sums over [start, end) by `group_by`, one of total, model, project, api_key, status, protocol, end_user, hour,
+    day, month; days and months are those of `time_zone`. One query; running requests are not counted."""
+    if group_by not in _GROUPS:
+        raise ValueError(f"group_by is {group_by!r}; it must be one of {', '.join(_GROUPS)}.")
+    group = _GROUPS[group_by]
+    parts = {"of_record": group.of_record, "of_rollup": group.of_rollup, "table": group.table}
+    split = _split(start, end, group_by, ZoneInfo(time_zone)) if group.of_rollup else Split([(start, end)], [])
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _SUMMARY.format(**parts, rolled=_ROLLED.format(**parts) if split.rolled else ""),
+            {
+                "organization_id": organization_id,
+                "zone": time_zone,
+                "rolled_starts": [since for since, _, _ in split.rolled],
+                "rolled_ends": [until for _, until, _ in split.rolled],
+                "grains_s": [grain_s for _, _, grain_s in split.rolled],
+                "raw_starts": [since for since, _ in split.raw],
+                "raw_ends": [until for _, until in split.raw],
+            },
+        )
+        return [UsageSum(*row) for row in cursor.fetchall()]
+
+
+class Split(NamedTuple):
+    """A range in parts that do not overlap: to be summed from records, and from rollups of a grain."""
+
+    raw: list[tuple[datetime, datetime]]
+    rolled: list[tuple[datetime, datetime, int]]
+
+
+def _split(start: datetime, end: datetime, group_by: str, zone: ZoneInfo) -> Split:
+    first, last = _ceil(start, HOUR_S), _floor(end, HOUR_S)
+    if first >= last:
+        return Split([(start, end)], [])
+    raw = [(start, first), (last, end)]
+    if group_by not in _LOCAL_KEYS:
+        return Split(raw, list(_by_days(first, last)))
+    rolled = []
+    for hour in _divided_hours(first, last, _LOCAL_KEYS[group_by], zone):
+        raw.append((hour, hour + HOUR))
+        rolled.append((first, hour, HOUR_S))
+        first = hour + HOUR
+    rolled.append((first, last, HOUR_S))
+    return Split(raw, [part for part in rolled if part[0] < part[1]])
+
+
+def _by_days(first: datetime, last: datetime) -> Iterator[tuple[datetime, datetime, int]]:
+    first_day, last_day = _ceil(first, DAY_S), _floor(last, DAY_S)
+    if first_day >= last_day:
+        yield first, last, HOUR_S
+    else:
+        yield first_day, last_day, DAY_S
+        yield first, first_day, HOUR_S
+        yield last_day, last, HOUR_S
+
+
+def _divided_hours(first: datetime, last: datetime, form: str, zone: ZoneInfo) -> Iterator[datetime]:
+    """UTC hours that belong to two local groups: in zones whose offset is no whole number of hours."""
+    if zone.key == "UTC":
+        return
+    hour = first
+    while hour < last:
+        next_hour = hour + HOUR
+        if f"{hour.astimezone(zone):{form}}" != f"{(next_hour - timedelta.resolution).astimezone(zone):{form}}":
+            yield hour
+        hour = next_hour
+
+
+def _floor(moment: datetime, grain_s: int) -> datetime:
+    return datetime.fromtimestamp(moment.timestamp() // grain_s * grain_s, UTC)
+
+
+def _ceil(moment: datetime, grain_s: int) -> datetime:
+    floor = _floor(moment, grain_s)
+    return floor if floor == moment else floor + timedelta(seconds=grain_s)
