@@ -1,7 +1,11 @@
 """Index of the app's tables; each lives in its domain package."""
 
 from billing.accounts.models import BillingAccount
-from billing.invoices.models import Invoice, InvoiceLine, InvoiceSeries
+from billing.credits.models import AutoRecharge, FreeCreditClaim, PromoCode, PromoRedemption, Refund, TopUp
+from billing.dunning.models import DunningStep
+from billing.exports.models import Export
+from billing.fees.models import RecurringFee
+from billing.invoices.models import CreditNote, Invoice, InvoiceLine, InvoiceSeries
 from billing.ledger.models import (
     CreditGrant,
     GrantBalance,
@@ -14,11 +18,17 @@ from billing.payments.models import InvoicePush, Payment, PaymentEvent
 from billing.pricing.models import Price
 from billing.reconciliation.models import Receipt
 from billing.rollups.models import RollupPending, ServiceRollup, UsageRollup
+from billing.tax.models import TaxRate
 from billing.usage.models import UsageAdjustment, UsageRecord
 
 __all__ = [
+    "AutoRecharge",
     "BillingAccount",
     "CreditGrant",
+    "CreditNote",
+    "DunningStep",
+    "Export",
+    "FreeCreditClaim",
     "GrantBalance",
     "Invoice",
     "InvoiceLine",
@@ -31,9 +41,15 @@ __all__ = [
     "Payment",
     "PaymentEvent",
     "Price",
+    "PromoCode",
+    "PromoRedemption",
     "Receipt",
+    "RecurringFee",
+    "Refund",
     "RollupPending",
     "ServiceRollup",
+    "TaxRate",
+    "TopUp",
     "UsageAdjustment",
     "UsageRecord",
     "UsageRollup",

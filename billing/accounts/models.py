@@ -24,7 +24,15 @@ class BillingAccount(models.Model):
     region = models.CharField(max_length=120, blank=True)
     country = models.CharField(max_length=2, blank=True, help_text="ISO 3166 code, e.g. DE.")
     tax_id = models.CharField(max_length=64, blank=True)
+    # Why no tax is charged although it would be, e.g. the number of a certificate; empty: it is charged.
+    tax_exemption = models.CharField(max_length=200, blank=True)
+    # How dates and money are written on what is sent to the payer, and in which language.
+    language = models.CharField(max_length=5, default="en", db_default="en")
     stripe_customer_id = models.CharField(max_length=64, blank=True)
+    # A card that the payer let us keep, for auto-recharge and unpaid invoices.
+    stripe_payment_method_id = models.CharField(max_length=64, blank=True, db_default="", default="")
+    # Since when the organization is suspended for an unpaid invoice, by dunning and not by a person.
+    suspended_for_debt_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

@@ -7,7 +7,15 @@ from billing.invoices.models import Invoice, InvoiceStatus
 
 TRANSITIONS: dict[InvoiceStatus, frozenset[InvoiceStatus]] = {
     InvoiceStatus.DRAFT: frozenset({InvoiceStatus.FINAL}),
-    InvoiceStatus.FINAL: frozenset({InvoiceStatus.PAID, InvoiceStatus.VOID}),
+    # An invoice that the provider never took can still become due, be paid otherwise, or be taken back.
+    InvoiceStatus.FINAL: frozenset(
+        {InvoiceStatus.SENT, InvoiceStatus.PAST_DUE, InvoiceStatus.PAID, InvoiceStatus.VOID}
+    ),
+    InvoiceStatus.SENT: frozenset(
+        {InvoiceStatus.PAST_DUE, InvoiceStatus.PAID, InvoiceStatus.VOID, InvoiceStatus.UNCOLLECTIBLE}
+    ),
+    InvoiceStatus.PAST_DUE: frozenset({InvoiceStatus.PAID, InvoiceStatus.VOID, InvoiceStatus.UNCOLLECTIBLE}),
+    InvoiceStatus.UNCOLLECTIBLE: frozenset({InvoiceStatus.PAID}),
     InvoiceStatus.PAID: frozenset(),
     InvoiceStatus.VOID: frozenset(),
 }

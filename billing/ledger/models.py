@@ -23,6 +23,9 @@ class AccountKind(models.TextChoices):
     ABSORBED = "absorbed", "usage above a prepaid balance"
     ROUNDING = "rounding"
     CASH = "cash"
+    # Collected for the tax office: neither ours nor the customer's.
+    TAX = "tax"
+    BAD_DEBT = "bad_debt", "invoices given up"
 
 
 ORGANIZATION_KINDS = (AccountKind.CREDIT, AccountKind.RECEIVABLE)
@@ -57,6 +60,11 @@ class TransactionKind(models.TextChoices):
     EXPIRY = "expiry"
     ROUNDING = "rounding"
     PAYMENT = "payment"
+    FEE = "fee"
+    TAX = "tax"
+    REFUND = "refund"
+    CREDIT_NOTE = "credit_note"
+    WRITE_OFF = "write_off"
 
 
 class LedgerTransaction(models.Model):

@@ -47,17 +47,21 @@ class Payment(models.Model):
 
 
 class EventOutcome(models.TextChoices):
+    # Kept, and waiting for a worker.
+    RECEIVED = "received"
     APPLIED = "applied"
-    # A second event of a payment that is already booked.
+    # Tells of what is booked already.
     REPEATED = "repeated"
     # A type we do nothing with; kept for later.
     IGNORED = "ignored"
-    # Names an invoice we do not have, or an amount or currency that does not fit it: a person must look.
+    # Names what we do not have, or an amount or currency that does not fit it: a person must look.
     UNMATCHED = "unmatched"
+    # Handling broke off; tried again, and for a person to replay when that does not help.
+    FAILED = "failed"
 
 
 class PaymentEvent(models.Model):
-    """A verified event of the provider. Mark and effect are one transaction, so a failed handling leaves no mark."""
+    """A verified event of the provider, kept as it came. Its outcome is written in the transaction of its effect."""
 
     provider = models.CharField(max_length=20)
     event_id = models.CharField(max_length=200)
@@ -65,11 +69,20 @@ class PaymentEvent(models.Model):
     payload = models.JSONField()
     outcome = models.CharField(max_length=10, choices=EventOutcome)
     note = models.CharField(max_length=300, blank=True)
+    attempts = models.PositiveIntegerField(default=0, db_default=0)
     received_at = models.DateTimeField(db_default=Now())
+    worked_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "billing_payment_event"
         constraints = [models.UniqueConstraint(name="billing_event_once", fields=["provider", "event_id"])]
+        indexes = [
+            models.Index(
+                fields=["received_at"],
+                name="billing_event_open",
+                condition=Q(outcome__in=["received", "failed", "unmatched"]),
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.type} {self.event_id}"
