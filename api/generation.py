@@ -12,11 +12,9 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from api import metrics
@@ -184,9 +182,16 @@ class Generation:
         return True
 
     async def ready(self) -> None:
+        """Wait until `next` would not."""
         assert self._attempt is not None
-        with self._until_given_up():
+        self._is_waiting = True
+        try:
             await self._attempt.stream.ready()
+        except asyncio.CancelledError:
+            if not self._absorb_give_up():
+                raise
+        finally:
+            self._is_waiting = False
 
     async def next(self) -> list[Event]:
         assert self._attempt is not None
@@ -209,33 +214,34 @@ class Generation:
             logger.warning("cancel_unanswered request_id=%s", self.request_id)
             self._task.cancel()
 
-    @contextmanager
-    def _until_given_up(self) -> Iterator[None]:
-        """A wait that `_give_up` may end."""
-        self._is_waiting = True
-        try:
-            yield
-        except asyncio.CancelledError:
-            if not self._is_given_up or self._task is None:
-                raise
-            self._task.uncancel()
-        finally:
-            self._is_waiting = False
+    def _absorb_give_up(self) -> bool:
+        """Whether the wait that was just cancelled was cancelled by `_give_up`."""
+        if not self._is_given_up or self._task is None:
+            return False
+        self._task.uncancel()
+        return True
 
     async def _take(self, stream: EventStream) -> list[Event]:
         events: list[Event] = []
         if not self._is_given_up:
-            with self._until_given_up():
+            self._is_waiting = True
+            try:
                 events = await stream.next()
+            except asyncio.CancelledError:
+                if not self._absorb_give_up():
+                    raise
+            finally:
+                self._is_waiting = False
         if self._is_given_up and not events:
             stream.is_estimated = True
             events = [Finished(stream.usage, cancelled=True)]
         for event in events:
-            if isinstance(event, Started):
-                self.started = event
-            elif isinstance(event, ChoiceFinished):
-                self._finish_reason = self._finish_reason or event.reason
-            elif self._first_token_at is None and not isinstance(event, Failed | Finished):
+            kind = type(event)
+            if kind is Started:
+                self.started = cast(Started, event)
+            elif kind is ChoiceFinished:
+                self._finish_reason = self._finish_reason or cast(ChoiceFinished, event).reason
+            elif self._first_token_at is None and kind not in (Failed, Finished):
                 self._first_token_at = time.monotonic()
         return events
 

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
-from config.env import env_bool, env_int, env_list, env_secret, env_str, env_url
+from config.env import env_bool, env_int, env_list, env_secret, env_str, env_url, networks
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = Path(env_str("VAR_DIR", str(BASE_DIR / "var"))).resolve()
@@ -26,6 +26,8 @@ PUBLIC_URL = env_url("PUBLIC_URL", {"http", "https"}, "http://127.0.0.1:8000").r
 API_BASE_URL = f"{PUBLIC_URL}/v1"
 ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
+# Whose X-Forwarded-For is believed: addresses and networks of the proxies in front.
+TRUSTED_PROXIES = networks("TRUSTED_PROXIES", env_list("TRUSTED_PROXIES"))
 IS_HTTPS = PUBLIC_URL.startswith("https://")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = IS_HTTPS
 SESSION_COOKIE_HTTPONLY = True
@@ -49,6 +51,9 @@ INSTALLED_APPS = [
     "allauth",
     "allauth.account",
     "allauth.mfa",
+    "allauth.usersessions",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
     "axes",
     "django_htmx",
     "django_filters",
@@ -76,6 +81,8 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "portal.time_zone.ReaderTimeZoneMiddleware",
+    "portal.audit.origin.OriginMiddleware",
+    "portal.users.two_factor.TwoFactorMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
 
@@ -112,6 +119,8 @@ def _database(url: str) -> dict[str, Any]:
         "PASSWORD": unquote(parts.password or ""),
         "HOST": parts.hostname or "",
         "PORT": str(parts.port or ""),
+        # A pooled connection of before a restart of PostgreSQL is noticed when it is taken, not by its user.
+        "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {"pool": {"min_size": 1, "max_size": DATABASE_POOL_MAX, "timeout": 10}, "connect_timeout": 5},
     }
 
@@ -164,15 +173,50 @@ ACCOUNT_LOGIN_ON_EMAIL_CONFIRMATION = True
 ACCOUNT_UNIQUE_EMAIL = True
 ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
 ACCOUNT_LOGOUT_REDIRECT_URL = "/"
+ACCOUNT_ADAPTER = "portal.users.adapter.AccountAdapter"
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"
 AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": f"django.contrib.auth.password_validation.{name}"}
-    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "portal.users.passwords.KnownPasswordValidator"},
 ]
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_TOTP_ISSUER = "Token Factory"
+# Browsers allow security keys on https and on http://localhost; the library would refuse the latter.
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not IS_HTTPS
+# One OpenID Connect provider beside passwords; without an issuer there is none.
+OIDC_NAME = env_str("OIDC_NAME", "single sign-on")
+OIDC_ISSUER = env_url("OIDC_ISSUER", {"http", "https"}, "")
+OIDC_CLIENT_ID = env_str("OIDC_CLIENT_ID", "")
+OIDC_CLIENT_SECRET = env_secret("OIDC_CLIENT_SECRET", "")
+if OIDC_ISSUER and not (OIDC_CLIENT_ID and OIDC_CLIENT_SECRET):
+    raise ImproperlyConfigured("OIDC_ISSUER is set; set OIDC_CLIENT_ID and OIDC_CLIENT_SECRET too.")
+SOCIALACCOUNT_ADAPTER = "portal.users.adapter.SocialAccountAdapter"
+SOCIALACCOUNT_AUTO_SIGNUP = True
+# The issuer vouches for the address, so it may sign in the person who has it here already.
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = True
+SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True
+SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {
+    "openid_connect": {
+        "OAUTH_PKCE_ENABLED": True,
+        "APPS": [
+            {
+                "provider_id": "oidc",
+                "name": OIDC_NAME,
+                "client_id": OIDC_CLIENT_ID,
+                "secret": OIDC_CLIENT_SECRET,
+                "settings": {"server_url": OIDC_ISSUER},
+            }
+        ]
+        if OIDC_ISSUER
+        else [],
+    }
+}
 AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = 0.25  # hours
 AXES_VERBOSE = False
+AXES_CLIENT_IP_CALLABLE = "portal.client_address.text_of"
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 
 # E-mail -----------------------------------------------------------------------------------------
@@ -188,6 +232,14 @@ EMAIL_BACKEND = (
     "django.core.mail.backends.smtp.EmailBackend" if HAS_MAIL_SERVER else "portal.mailbox.backend.MailboxBackend"
 )
 MAILBOX_DIR = VAR_DIR / "mailbox"
+
+# Organizations ------------------------------------------------------------------------------------
+# A deleted organization can be restored for so long.
+ORGANIZATION_GRACE_DAYS = env_int("ORGANIZATION_GRACE_DAYS", 30, minimum=1)
+# Webhooks to loopback, private and link-local addresses are refused unless this is set.
+WEBHOOK_ALLOW_PRIVATE = env_bool("WEBHOOK_ALLOW_PRIVATE", False)
+# Calls of the management API that one management key or one signed-in person may make.
+MANAGEMENT_API_RATE = env_str("MANAGEMENT_API_RATE", "600/min")
 
 # Money ------------------------------------------------------------------------------------------
 FREE_CREDIT_NANO = env_int("FREE_CREDIT_NANO", 5_000_000_000)
@@ -257,6 +309,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_THROTTLE_RATES": {"management": MANAGEMENT_API_RATE},
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Token Factory API",

@@ -37,5 +37,4 @@ for id, hold in pairs(started) do
   redis.call('HSET', key, id, hold .. ':' .. string.format('%.0f', now_ms))
   take(hold)
 end
-redis.call('EXPIRE', key, 2592000)
 return {'ok', before, redis.call('HGET', key, 'available')}

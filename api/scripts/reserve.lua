@@ -71,6 +71,7 @@ if available < 0 then
   return {'credit', redis.call('HGET', KEYS[1], 'available')}
 end
 redis.call('HSET', KEYS[1], request_id, hold .. ':' .. whole(now_ms))
+redis.call('EXPIRE', KEYS[1], 86400)
 for _, update in ipairs(updates) do redis.call(unpack(update)) end
 answer[2] = redis.call('HGET', KEYS[1], 'available')
 return answer

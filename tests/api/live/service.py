@@ -62,7 +62,8 @@ class Process:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", *self.command],
                 cwd=ROOT,
-                env=self.environment,
+                # Compiled modules are kept: a start takes seconds without them.
+                env={name: value for name, value in self.environment.items() if name != "PYTHONDONTWRITEBYTECODE"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -90,18 +91,26 @@ class Process:
 
 
 class Engine(Process):
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scenario: str = "") -> None:
+        """`scenario` is the text of a scenario file (inference_grpc/scripted/scenario.py)."""
         self.address = f"127.0.0.1:{free_port()}"
         self.mark = f"READY grpc={self.address}"
+        scenario_file = folder / f"scenario-{uuid.uuid4().hex[:8]}.toml"
+        scenario_file.write_text(scenario)
+        journal = folder / f"journal-{uuid.uuid4().hex[:8]}"
+        options = {
+            "engine": "scripted", "model": "smollm2-135m-instruct", "listen": self.address,
+            "scenario": str(scenario_file), "journal": str(journal),
+        }  # fmt: skip
         super().__init__(
             command=[
-                "inference_grpc.server", "--engine", "scripted", "--model", "smollm2-135m-instruct",
-                "--listen", self.address, "--journal", str(folder / f"journal-{uuid.uuid4().hex[:8]}"),
+                "inference_grpc.server",
+                *(part for name, value in options.items() for part in (f"--{name}", value)),
             ],
             log=folder / f"engine-{self.address.rpartition(':')[2]}.log",
             environment=dict(os.environ),
             is_ready=lambda: self.log.exists() and self.log.read_text().count(self.mark) > self.starts,
-        )  # fmt: skip
+        )
         self.starts = 0
 
     def start(self) -> None:
