@@ -41,7 +41,7 @@ class TestRoles:
         slug = cast.organization.slug
         ada, ben = Member.objects.get(user=cast.ada), Member.objects.get(user=cast.ben)
         assert client.post(reverse("portal:member_role", args=[slug, ben.id]), {"role": "owner"}).status_code == 403
-        assert client.post(reverse("portal:member_role", args=[slug, ada.id]), {"role": "member"}).status_code == 403
+        assert client.post(reverse("portal:member_role", args=[slug, ada.id]), {"role": "developer"}).status_code == 403
         assert client.post(reverse("portal:member_remove", args=[slug, ada.id])).status_code == 403
 
     def test_member_cannot_remove_others_but_can_leave(self, cast: Cast, signed_in: Browser) -> None:
