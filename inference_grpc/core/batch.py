@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from inference_grpc.core.sequence import Sequence
 
@@ -14,6 +15,8 @@ class Chunk:
     sequence: Sequence
     start: int
     count: int
+    # The scheduler: further choices of the request, which begin with this chunk's last row.
+    forks: tuple[Sequence, ...] = ()
 
     @property
     def end(self) -> int:
@@ -26,13 +29,30 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """Copy a page or a state slot onto another, inside every layer that has one of its kind."""
+
+    kind: Literal["page", "state"]
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     chunks: list[Chunk]
+    # The cache: to be done before anything else of the step, in this order.
+    moves: list[Move] = field(default_factory=list)
 
     @property
     def sampling(self) -> list[Sequence]:
-        """The sequences that get a token from this step, in the order of the rows of logits."""
-        return [chunk.sequence for chunk in self.chunks if chunk.samples]
+        """The sequences that get a token from this step: each chunk's own, then those that were forked off it."""
+        return [sequence for chunk in self.chunks if chunk.samples for sequence in (chunk.sequence, *chunk.forks)]
+
+    @property
+    def logit_rows(self) -> list[int]:
+        """For each of `sampling`, the row of logits it draws from: forks share the one of their chunk."""
+        ends = [chunk for chunk in self.chunks if chunk.samples]
+        return [row for row, chunk in enumerate(ends) for _ in range(1 + len(chunk.forks))]
 
     @property
     def tokens(self) -> int:

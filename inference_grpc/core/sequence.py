@@ -55,6 +55,10 @@ class Sequence:
     page_ids: list[int] = field(default_factory=list)
     computed: int = 0
     page_hashes: list[bytes] = field(default_factory=list)  # of the leading full pages that are committed
+    # The coordinator, for models with recurrent state: its slot while it runs, and the positions at which chunks of it
+    # must end because the state there is to be kept.
+    state_slot: int | None = None
+    checkpoints: list[int] = field(default_factory=list)
     # The scheduler: the prompt has been computed once, or never will be.
     prompt_done: bool = False
 

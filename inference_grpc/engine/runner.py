@@ -15,6 +15,8 @@ class Runner:
     def run(self, batch: Batch) -> list[SampledToken | EngineError]:
         """One entry per sequence of `batch.sampling`, in order: its token, or why it cannot go on."""
         logits = self._model.forward(batch)
+        if any(chunk.forks for chunk in batch.chunks):
+            logits = logits[batch.logit_rows]
         return sample(logits, batch.sampling)
 
     def clear_pages(self, page_ids: list[int]) -> None:

@@ -15,6 +15,7 @@ from itertools import groupby
 import torch
 
 from inference_grpc.core.batch import Batch, Chunk
+from inference_grpc.model.memory import KvPool
 
 SPAN_TOKENS = 64
 
@@ -38,7 +39,8 @@ class StepPlan:
     positions: torch.Tensor  # int64 [rows]
     slots: torch.Tensor  # int64 [rows]: where each row's key and value go in the pool
     groups: list[Group]
-    sampling_rows: torch.Tensor  # int64 [sampling sequences], in the order of `Batch.sampling`
+    chunks: list[tuple[Chunk, slice]]  # each chunk's rows; those of one row, which decode, come first
+    sampling_rows: torch.Tensor  # int64 [sampling chunks]: the last row of each, in the order of the batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +60,15 @@ def make_plan(batch: Batch, *, page_tokens: int, padding_page: int) -> StepPlan:
     token_ids: list[int] = []
     positions: list[int] = []
     slots: list[int] = []
-    last_rows: dict[int, int] = {}
+    chunk_rows: dict[int, tuple[Chunk, slice]] = {}
     for piece in pieces:
         sequence = piece.chunk.sequence
         span_positions = range(piece.start, piece.start + piece.count)
         token_ids += sequence.token_ids[piece.start : piece.start + piece.count]
         positions += span_positions
         slots += [sequence.page_ids[p // page_tokens] * page_tokens + p % page_tokens for p in span_positions]
-        last_rows[id(sequence)] = len(token_ids) - 1
+        first = len(token_ids) - (piece.start + piece.count - piece.chunk.start)
+        chunk_rows[id(piece.chunk)] = piece.chunk, slice(first, len(token_ids))
 
     position_tensor = torch.tensor(positions)
     groups: list[Group] = []
@@ -82,7 +85,10 @@ def make_plan(batch: Batch, *, page_tokens: int, padding_page: int) -> StepPlan:
         positions=position_tensor,
         slots=torch.tensor(slots),
         groups=groups,
-        sampling_rows=torch.tensor([last_rows[id(sequence)] for sequence in batch.sampling], dtype=torch.int64),
+        chunks=list(chunk_rows.values()),
+        sampling_rows=torch.tensor(
+            [chunk_rows[id(chunk)][1].stop - 1 for chunk in batch.chunks if chunk.samples], dtype=torch.int64
+        ),
     )
 
 
@@ -112,7 +118,7 @@ def _span_pages(piece: _Piece, page_tokens: int, padding_page: int) -> list[int]
 
 def attend(
     q: torch.Tensor,  # [rows, kv heads, query heads of one kv head, head size]
-    pool: torch.Tensor,  # [pages, page tokens, 2 * kv heads * head size]: keys, then values
+    pool: KvPool,
     groups: list[Group],
 ) -> torch.Tensor:
     """[rows, heads * head size]"""
@@ -121,7 +127,7 @@ def attend(
     for group in groups:
         query = q[group.rows]
         count = query.shape[0]
-        gathered = pool.index_select(0, group.page_ids).view(group.sequences, -1, 2, kv_heads, size)
+        gathered = pool.gather(group.page_ids).view(group.sequences, -1, 2, kv_heads, size)
         key, value = gathered[:, : group.span].permute(2, 0, 3, 1, 4).expand(2, count, kv_heads, group.span, size)
         output = torch.nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask=group.mask.expand(count, 1, shared, group.span)

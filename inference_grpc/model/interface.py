@@ -2,7 +2,8 @@
 
 A model owns its device memory: `allocate` makes the pages once, `forward` reads and writes them by the page ids of the
 block tables in a `Batch`. The engine never touches a tensor of the cache. A family with recurrent state allocates its
-state slots in `allocate` too and finds each sequence's slot on the sequence, as it finds the block table there.
+state slots in `allocate` too and finds each sequence's slot on the sequence, as it finds the block table there. It also
+sets `block_tokens`: the scheduler ends chunks of prompts at multiples of it, and states are kept there only.
 """
 
 from __future__ import annotations
@@ -21,15 +22,29 @@ class Model(Protocol):
     context_tokens: int
     precision: str
     device: str
+    block_tokens: int  # 1: chunks may end anywhere
 
-    def allocate(self, *, pages: int, page_tokens: int) -> None:
-        """Make the paged memory. Called once, before the first step."""
+    @property
+    def state_bytes(self) -> int:
+        """Of one state slot; 0: the model has no recurrent state."""
+
+    @property
+    def page_token_bytes(self) -> int:
+        """Of the keys and values of one token, over all layers."""
+
+    def allocate(self, *, pages: int, page_tokens: int, state_slots: int) -> None:
+        """Make the paged memory and the slots. Called once, before the first step. Raises `ValueError` for a page size
+        that does not fit."""
+
+    def is_batch_invariant(self) -> bool:
+        """Whether this machine's kernels keep rows apart; milliseconds, asked once at start."""
 
     def forward(self, batch: Batch) -> torch.Tensor:
-        """One step: writes the keys and values of every chunk, returns logits of `batch.sampling`, in order.
+        """One step: does the moves, writes the keys and values of every chunk, brings states forward, returns logits of
+        the last rows of the chunks that sample, in order.
 
-        float32 [len(batch.sampling), vocabulary], free for the caller to change. A row's bits depend on its own
-        sequence only: not on the neighbours, the chunk borders or the page ids.
+        float32 [sampling chunks, vocabulary], free for the caller to change. A row's bits depend on its own sequence
+        only: not on the neighbours, the chunk borders (at multiples of `block_tokens`) or the page ids.
         """
 
     def clear_pages(self, page_ids: Sequence[int]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch.nn.functional import rms_norm, silu
 
@@ -14,6 +13,7 @@ from inference_grpc.model.attention import SPAN_TOKENS, attend, make_plan
 from inference_grpc.model.config import LlamaConfig, read_config
 from inference_grpc.model.gguf import GgufFile
 from inference_grpc.model.linear import Precision, rows_are_independent
+from inference_grpc.model.memory import KvPool
 from inference_grpc.model.weights import LayerWeights, LlamaWeights, load_weights
 
 
@@ -21,6 +21,8 @@ class LlamaModel:
     """Implements `interface.Model`."""
 
     device = "cpu"
+    block_tokens = 1
+    state_bytes = 0
 
     def __init__(self, name: str, config: LlamaConfig, weights: LlamaWeights, precision: Precision) -> None:
         self.name = name
@@ -30,31 +32,37 @@ class LlamaModel:
         self.precision: str = precision
         self._weights = weights
         self._rotations = _rotations(config, weights.rope_factors)
-        self._pools: list[torch.Tensor] = []
+        self._pools: list[KvPool] = []
         self._page_tokens = 0
+        self._padding_page = 0
 
     def is_batch_invariant(self) -> bool:
         """Whether this machine's kernels keep rows apart (linear.py); milliseconds, asked once at start."""
         return rows_are_independent(self._weights.layers[0].query_key_value, self.config.hidden)
 
-    def allocate(self, *, pages: int, page_tokens: int) -> None:
+    @property
+    def page_token_bytes(self) -> int:
+        return 4 * self.config.layers * 2 * self.config.kv_heads * self.config.head_size
+
+    def allocate(self, *, pages: int, page_tokens: int, state_slots: int = 0) -> None:
         if SPAN_TOKENS % page_tokens and page_tokens % SPAN_TOKENS:
             raise ValueError(f"page_tokens is {page_tokens}; it must divide {SPAN_TOKENS} or be a multiple of it.")
         self._page_tokens = page_tokens
         values = 2 * self.config.kv_heads * self.config.head_size
-        # One page more than can be held: never written, it pads block tables up to the span. numpy's zeros cost no
-        # memory before they are written, torch's do.
-        shape = (pages + 1, page_tokens, values)
-        self._pools = [torch.from_numpy(np.zeros(shape, np.float32)) for _ in range(self.config.layers)]
+        self._pools = [KvPool(pages=pages, page_tokens=page_tokens, values=values) for _ in range(self.config.layers)]
+        self._padding_page = pages
 
     @torch.inference_mode()
     def clear_pages(self, page_ids: Sequence[int]) -> None:
         for pool in self._pools:
-            pool[list(page_ids)] = 0.0
+            pool.clear(page_ids)
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> torch.Tensor:
-        plan = make_plan(batch, page_tokens=self._page_tokens, padding_page=self._pools[0].shape[0] - 1)
+        for move in batch.moves:
+            for pool in self._pools:
+                pool.copy(move.source, move.target)
+        plan = make_plan(batch, page_tokens=self._page_tokens, padding_page=self._padding_page)
         config, weights = self.config, self._weights
         size, epsilon = config.head_size, config.norm_epsilon
         rotation = self._rotations[plan.positions][:, None, :]  # [rows, 1, size / 2]
@@ -66,7 +74,7 @@ class LlamaModel:
             heads = layer.query_key_value(normed).view(rows, -1, size)  # queries, keys, values
             rotated = heads[:, : config.heads + config.kv_heads]
             torch.view_as_complex(rotated.view(rows, -1, size // 2, 2)).mul_(rotation)
-            pool.view(-1, pool.shape[-1]).index_copy_(0, plan.slots, heads[:, config.heads :].flatten(1))
+            pool.write(plan.slots, heads[:, config.heads :].flatten(1))
             queries = heads[:, : config.heads].view(rows, config.kv_heads, -1, size)
             x += layer.attention_output(attend(queries, pool, plan.groups))
             x += _feed_forward(rms_norm(x, (config.hidden,), layer.feed_forward_norm, epsilon), layer)

@@ -11,7 +11,7 @@ import torch
 
 from inference_grpc.model.config import LlamaConfig
 from inference_grpc.model.gguf import GgufError, GgufFile
-from inference_grpc.model.linear import Linear, Precision, make_linear
+from inference_grpc.model.linear import Linear, Precision, make_product
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,18 @@ def load_weights(file: GgufFile, config: LlamaConfig, precision: Precision) -> L
         up = tensor(f"{prefix}ffn_up.weight", inner, hidden)
         return LayerWeights(
             attention_norm=tensor(f"{prefix}attn_norm.weight", hidden),
-            query_key_value=make_linear(torch.cat([query, key, value]), precision),
-            attention_output=make_linear(tensor(f"{prefix}attn_output.weight", hidden, queries), precision),
+            query_key_value=make_product(torch.cat([query, key, value]), precision),
+            attention_output=make_product(tensor(f"{prefix}attn_output.weight", hidden, queries), precision),
             feed_forward_norm=tensor(f"{prefix}ffn_norm.weight", hidden),
-            gate_up=make_linear(torch.cat([gate, up]), precision),
-            down=make_linear(tensor(f"{prefix}ffn_down.weight", hidden, inner), precision),
+            gate_up=make_product(torch.cat([gate, up]), precision),
+            down=make_product(tensor(f"{prefix}ffn_down.weight", hidden, inner), precision),
         )
 
     def ends() -> tuple[torch.Tensor, Linear]:
         embedding = tensor("token_embd.weight", config.vocabulary, config.hidden)
         is_tied = "output.weight" not in file.tensors
         head = embedding if is_tied else tensor("output.weight", config.vocabulary, config.hidden)
-        return embedding, make_linear(head, precision)
+        return embedding, make_product(head, precision)
 
     # Dequantizing and packing release the interpreter lock, and a start waits for nothing else.
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as workers:

@@ -14,7 +14,7 @@ from benchmarks.engine.transformers_model import load_transformers
 from inference_grpc.core.batch import Batch, Chunk
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence
-from inference_grpc.model.linear import HalfLinear, Precision, make_linear, rows_are_independent
+from inference_grpc.model.linear import HalfProduct, Precision, make_product, rows_are_independent
 from inference_grpc.model.llama import LlamaModel, load_llama
 from inference_grpc.model.resolve import EMBEDDED_MODEL, resolve_model
 from tests.inference_grpc import tiny_model
@@ -131,24 +131,24 @@ def test_rows_of_the_default_product_are_independent_for_the_embedded_shapes(thr
     try:
         for out_features, in_features in ((960, 576), (576, 576), (3072, 576), (576, 1536)):
             weight = torch.randn(out_features, in_features, generator=generator)
-            assert rows_are_independent(make_linear(weight, "float16"), in_features)
+            assert rows_are_independent(make_product(weight, "float16"), in_features)
     finally:
         torch.set_num_threads(before)
 
 
 def test_products_of_dependent_rows_are_found() -> None:
     assert not rows_are_independent(lambda x: x * x.shape[0], 8)
-    assert isinstance(make_linear(torch.ones(4, 8), "float16"), HalfLinear)
+    assert isinstance(make_product(torch.ones(4, 8), "float16"), HalfProduct)
 
 
 def test_other_pages_stay_untouched_and_cleared_pages_are_zero(models: dict[Precision, LlamaModel]) -> None:
     model = models["float32"]
     model.clear_pages(range(150, 160))
     model.forward(Batch([Chunk(make_sequence([5] * 20, 150), 0, 20)]))
-    assert model._pools[0][150:152].abs().sum() > 0
-    assert model._pools[0][152:160].abs().sum() == 0
+    assert model._pools[0].pages[150:152].abs().sum() > 0
+    assert model._pools[0].pages[152:160].abs().sum() == 0
     model.clear_pages([150, 151])
-    assert model._pools[1][150:160].abs().sum() == 0
+    assert model._pools[1].pages[150:160].abs().sum() == 0
 
 
 def test_page_sizes_that_do_not_fit_the_span_are_refused(tiny_path: Path) -> None:

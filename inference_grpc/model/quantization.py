@@ -1,0 +1,47 @@
+"""Float to FP8, and activations rounded as a narrow format would hold them. NVFP4 itself is in kernels/nvfp4."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from inference_grpc.model.formats import Fp8
+from kernels.nvfp4.format import LARGEST, Nvfp4Matrix
+from kernels.nvfp4.reference import quantize_activation, unscaled
+
+E4M3_MAX: Final = 448.0
+
+
+def to_e4m3(values: torch.Tensor) -> torch.Tensor:
+    """Saturating at +-448: the bare conversion would give NaN."""
+    return values.clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
+
+
+def quantize_fp8(values: torch.Tensor) -> Fp8:
+    """[N, K] float32, one scale for each row."""
+    scale = values.abs().amax(-1).div(E4M3_MAX)
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    return Fp8(to_e4m3(values / scale[:, None]), scale)
+
+
+def round_activations_fp8(x: torch.Tensor, scale: float | None) -> torch.Tensor:
+    """By a static scale, or each row by its own maximum."""
+    if scale is not None:
+        return to_e4m3(x / scale).float() * scale
+    row_scale = x.abs().amax(-1, keepdim=True).div(E4M3_MAX).clamp(min=1e-12)
+    return to_e4m3(x / row_scale).float() * row_scale
+
+
+def round_activations_fp8_groups(x: torch.Tensor, group: int) -> torch.Tensor:
+    """Each `group` values of a row by their own maximum."""
+    padded = torch.nn.functional.pad(x, (0, -x.shape[-1] % group))
+    rounded = round_activations_fp8(padded.reshape(-1, group), None)
+    return rounded.view(padded.shape)[:, : x.shape[-1]]
+
+
+def round_activations_nvfp4(x: torch.Tensor, multiplier: float | None) -> torch.Tensor:
+    """By the static multiplier of the layer's input, or each row by its own maximum."""
+    unit = multiplier or x.abs().amax(-1, keepdim=True).div(LARGEST).clamp(min=1e-30)
+    codes, scales = quantize_activation(x / unit, 1.0)
+    return unscaled(Nvfp4Matrix(codes, scales, torch.ones(x.shape[0]))) * unit
