@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from api.errors import ApiError
+from api.http import Scope
+from api.key_rules import check_key
 from api.protocols.dialect import ErrorStyle
 from api.stores import STORE_ERRORS, in_thread
 from portal.api_keys import secrets
@@ -33,6 +35,8 @@ class Caller:
     project_id: int
     api_key_id: int
     organization_slug: str
+    # Public names; empty allows all.
+    allowed_models: tuple[str, ...] = ()
 
 
 def secret_of(headers: Mapping[bytes, bytes], style: ErrorStyle) -> str | None:
@@ -66,14 +70,22 @@ class Keys:
         await self._write_used()
 
     def forget(self, digest: str | None = None) -> None:
-        """A key was revoked; without a digest, any may have been."""
+        """A key was revoked or changed; without a digest, any may have been."""
         self._revokes += 1
         if digest is None:
             self._cache.clear()
         else:
             self._cache.pop(digest, None)
 
-    async def authenticate(self, headers: Mapping[bytes, bytes], style: ErrorStyle) -> Caller:
+    def forget_organization(self, organization_id: int) -> None:
+        """It may have been suspended or resumed."""
+        self._revokes += 1
+        for digest in [
+            digest for digest, (_, key) in self._cache.items() if key and key.organization_id == organization_id
+        ]:
+            del self._cache[digest]
+
+    async def authenticate(self, scope: Scope, headers: Mapping[bytes, bytes], style: ErrorStyle) -> Caller:
         """Raises ApiError; its message holds no part of the key."""
         secret = secret_of(headers, style)
         if secret is None:
@@ -81,7 +93,13 @@ class Keys:
                 "missing_api_key",
                 "No API key was given. Send it as 'Authorization: Bearer <key>' or as 'x-api-key: <key>'.",
             )
-        key = await self._find(secrets.digest(secret)) if secrets.looks_valid(secret) else None
+        kind = secrets.kind_of(secret)
+        if kind is secrets.Kind.MANAGEMENT:
+            raise ApiError(
+                "invalid_api_key",
+                "This is a management key: it is for the management API and calls no model. Use an API key (sk-tf-…).",
+            )
+        key = await self._find(secrets.digest(secret)) if kind is secrets.Kind.API else None
         if key is None:
             raise ApiError(
                 "invalid_api_key", "The API key is not valid: mistyped, revoked or of another service. See the portal."
@@ -94,8 +112,9 @@ class Keys:
             )
         if key.organization_suspended:
             raise ApiError("organization_suspended", "This organization is suspended; write to the operator.")
+        check_key(key, scope)
         self._used[key.api_key_id] = now
-        return Caller(key.organization_id, key.project_id, key.api_key_id, key.organization_slug)
+        return Caller(key.organization_id, key.project_id, key.api_key_id, key.organization_slug, key.allowed_models)
 
     async def _find(self, digest: str) -> ActiveKey | None:
         now = time.monotonic()

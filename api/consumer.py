@@ -18,7 +18,7 @@ from typing import Any
 from channels.consumer import AsyncConsumer
 from django.conf import settings
 
-from api import metrics
+from api import refusals
 from api.admission import rate_headers
 from api.auth import Caller
 from api.errors import ApiError
@@ -69,6 +69,7 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
         self._parsed: Parsed | None = None
         self._writer: Writer | None = None
         self._started: Started | None = None
+        self._organization_id = refusals.UNKNOWN
         # The call and the keep-alive both write; the opening is several writes.
         self._writing = asyncio.Lock()
 
@@ -133,7 +134,7 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
                     self._gateway.spawn(self._generation.run_out())
 
     async def authenticate(self, body: bytes) -> Caller:
-        return await self._gateway.keys.authenticate(self._headers, self._dialect.ERROR_STYLE)
+        return await self._gateway.keys.authenticate(self._scope, self._headers, self._dialect.ERROR_STYLE)
 
     async def prepare(self, caller: Caller, parsed: Any, body_bytes: int) -> int:
         """Complete a parsed body from what is kept for its caller; returns the bytes that bound the prompt."""
@@ -146,6 +147,7 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
         self._gateway.refuse_when_unable()
         caller = await self.authenticate(body)
         self._answer.organization = caller.organization_slug
+        self._organization_id = caller.organization_id
         if key := self._headers.get(b"idempotency-key"):
             await self._run_once(caller, key.decode("latin-1"), body)
         else:
@@ -331,6 +333,6 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
             self._generation.cancel()
 
     async def _refuse(self, error: ApiError) -> None:
-        metrics.REFUSALS.labels(error.code).inc()
+        self._gateway.refusals.count(error.code, self._organization_id)
         if not self._answer.has_begun:
             await self._answer.refuse(error)

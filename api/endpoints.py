@@ -26,6 +26,7 @@ from api.http import (
     read_body,
     shared_path_style,
 )
+from api.key_rules import check_model
 from api.protocols.dialect import Counter, ErrorStyle
 from api.protocols.errors import BadRequest
 from api.protocols.request import GenerationRequest
@@ -51,6 +52,7 @@ class Exchange:
         self.style = style
         self._receive = receive
         self._request_id = str(new_request_id())
+        self.caller: Caller | None = None
         self._answer = Answer(send, self.headers, self._request_id, style)
 
     async def body(self) -> bytes:
@@ -58,8 +60,9 @@ class Exchange:
         return await read_body(self._receive, self.headers, self.gateway.body_limit_bytes)
 
     async def authenticate(self) -> Caller:
-        caller = await self.gateway.keys.authenticate(self.headers, self.style)
+        caller = await self.gateway.keys.authenticate(self.scope, self.headers, self.style)
         self._answer.organization = caller.organization_slug
+        self.caller = caller
         return caller
 
     async def stream(self, frames: bytes) -> None:
@@ -94,8 +97,12 @@ class Exchange:
 
 
 async def list_models(exchange: Exchange) -> object:
-    await exchange.authenticate()
-    models = await exchange.gateway.catalog.models()
+    caller = await exchange.authenticate()
+    models = [
+        model
+        for model in await exchange.gateway.catalog.models()
+        if not caller.allowed_models or model.name in caller.allowed_models
+    ]
     if exchange.style == "openai":
         return {"object": "list", "data": [_openai_model(model) for model in models]}
     data = [_anthropic_model(model) for model in models]
@@ -108,8 +115,9 @@ async def list_models(exchange: Exchange) -> object:
 
 
 async def show_model(exchange: Exchange) -> object:
-    await exchange.authenticate()
+    caller = await exchange.authenticate()
     model = await exchange.gateway.catalog.find(unquote(exchange.scope["path"].removeprefix(f"{MODELS_PATH}/")))
+    check_model(caller.allowed_models, model.name)
     return _openai_model(model) if exchange.style == "openai" else _anthropic_model(model)
 
 
@@ -145,8 +153,10 @@ async def count_tokens(exchange: Exchange, dialect: CountingDialect) -> bytes:
 
 
 async def count(exchange: Exchange, request: GenerationRequest) -> int:
-    """Prompt tokens, by the template and tokenizer of a deployment that serves the model."""
+    """Prompt tokens, by the template and tokenizer of a deployment that serves the model. After `authenticate`."""
     model = await exchange.gateway.catalog.find(request.model)
+    assert exchange.caller is not None
+    check_model(exchange.caller.allowed_models, model.name)
     tried: set[int] = set()
     while (deployment := exchange.gateway.fleet.choose(model.name, tried)) is not None:
         tried.add(deployment.info.id)

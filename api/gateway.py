@@ -22,10 +22,12 @@ from api.backends.choice import Fleet
 from api.catalog import Catalog
 from api.errors import ApiError
 from api.fan_out import FanOut
-from api.generation import Generation, new_request_id, terms_of
+from api.generation import GATEWAY_ID, Generation, new_request_id, terms_of
+from api.key_rules import check_model
 from api.metering import Metering
 from api.protocols import sealing
 from api.protocols.request import GenerationRequest
+from api.refusals import RefusalCounter
 from api.valkey import Valkey
 from portal.quotas.snapshot import KEYS_REVOKED, LIMITS_CHANGED
 
@@ -52,6 +54,7 @@ class Gateway:
         self.catalog = Catalog(self.fleet)
         self.keys = Keys(self._is_hearing)
         self.admission = Admission(self._valkey, self._is_hearing)
+        self.refusals = RefusalCounter(GATEWAY_ID)
         self.metering: Metering
         self._serving: dict[asyncio.Task[Any], Serving] = {}
         self._background: set[asyncio.Task[Any]] = set()
@@ -116,6 +119,7 @@ class Gateway:
         while remaining := [*self._serving, *self._background]:
             await asyncio.wait(remaining)
         self._ticking.cancel()
+        await self.refusals.flush()
         await asyncio.gather(self.keys.close(), self.catalog.close(), self.admission.close())
         await asyncio.get_running_loop().run_in_executor(None, self.metering.close)
         await asyncio.gather(self.fleet.close(), self._valkey.close(), self._announcements.close())
@@ -148,6 +152,8 @@ class Gateway:
             now = time.monotonic()
             for call in list(self._serving.values()):
                 call.tick(now)
+            if self.refusals.is_due:
+                self.spawn(self.refusals.flush())
 
     def dependencies(self) -> dict[str, bool]:
         """For the health page: what can be reached right now."""
@@ -167,6 +173,7 @@ class Gateway:
             self.keys.forget(text)
         elif text.isdigit():
             self.admission.forget_limits(int(text))
+            self.keys.forget_organization(int(text))
 
     async def _hear_again(self) -> None:
         """Nobody knows what was announced while the connection was down."""
@@ -192,6 +199,7 @@ class Gateway:
     ) -> Generation | FanOut:
         """Reserve for each request, all or none. Raises ApiError; then nothing is held."""
         model = await self.catalog.find(requests[0].model)
+        check_model(caller.allowed_models, model.name)
         if not self.fleet.serves(model.name):
             raise ApiError("engine_unavailable", f"No deployment serves '{model.name}' right now; try again.")
         if requests[0].embedding is not None and not self.fleet.embeds(model.name):

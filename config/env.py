@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -45,6 +46,14 @@ def env_int(name: str, default: int, *, minimum: int = 0) -> int:
 
 def env_list(name: str, default: str = "") -> list[str]:
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
+
+
+def networks(name: str, parts: list[str]) -> list[IPv4Network | IPv6Network]:
+    """The networks of a list variable."""
+    try:
+        return [ip_network(part) for part in parts]
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name}: {error}; use addresses and networks such as 10.0.0.0/8.") from None
 
 
 def env_secret(name: str, default: str | None = None) -> str:

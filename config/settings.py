@@ -182,6 +182,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "portal.users.passwords.KnownPasswordValidator"},
 ]
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_ADAPTER = "portal.users.adapter.MFAAdapter"
 MFA_TOTP_ISSUER = "Token Factory"
 # Browsers allow security keys on https and on http://localhost; the library would refuse the latter.
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not IS_HTTPS
@@ -254,8 +255,24 @@ if "_live_" in STRIPE_SECRET_KEY and not env_bool("STRIPE_ALLOW_LIVE", False):
     raise ImproperlyConfigured("STRIPE_SECRET_KEY is a live key; set STRIPE_ALLOW_LIVE=1 too if real money is meant.")
 # Who issues the invoices: name and address, lines separated by "|".
 INVOICE_ISSUER = "\n".join(part.strip() for part in env_str("INVOICE_ISSUER", "Token Factory").split("|"))
+# The country decides which tax is charged (docs/operations/invoices.md); without one, none is.
+INVOICE_ISSUER_COUNTRY = env_str("INVOICE_ISSUER_COUNTRY", "").upper()
+if INVOICE_ISSUER_COUNTRY and not (len(INVOICE_ISSUER_COUNTRY) == 2 and INVOICE_ISSUER_COUNTRY.isalpha()):
+    raise ImproperlyConfigured("INVOICE_ISSUER_COUNTRY must be a country code of two letters, such as DE.")
+INVOICE_ISSUER_TAX_ID = env_str("INVOICE_ISSUER_TAX_ID", "")
+# Lines at the foot of every invoice, separated by "|": bank account, register, contact.
+INVOICE_FOOTER = "\n".join(part.strip() for part in env_str("INVOICE_FOOTER", "").split("|") if part.strip())
+# A PNG or JPEG file, printed at the top.
+INVOICE_LOGO = env_str("INVOICE_LOGO", "")
 INVOICE_NUMBER_PREFIX = env_str("INVOICE_NUMBER_PREFIX", "INV")
+CREDIT_NOTE_NUMBER_PREFIX = env_str("CREDIT_NOTE_NUMBER_PREFIX", "CN")
 INVOICE_DUE_DAYS = env_int("INVOICE_DUE_DAYS", 30)
+# A month's draft waits so long for late usage and corrections; then it is made anew and issued.
+INVOICE_GRACE_HOURS = env_int("INVOICE_GRACE_HOURS", 6)
+# Bought credit ends so long after its payment; 0: never.
+TOP_UP_EXPIRY_DAYS = env_int("TOP_UP_EXPIRY_DAYS", 365)
+# Exported files are kept so long.
+EXPORT_RETENTION_DAYS = env_int("EXPORT_RETENTION_DAYS", 30, minimum=1)
 
 # Requests ---------------------------------------------------------------------------------------
 REQUEST_BODY_LIMIT_BYTES = env_int("REQUEST_BODY_LIMIT_BYTES", 16 * 1024 * 1024, minimum=1024)

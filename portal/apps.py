@@ -6,4 +6,7 @@ class PortalConfig(AppConfig):
     verbose_name = "Portal"
 
     def ready(self) -> None:
+        from portal.api_keys import redaction
         from portal.users import receivers  # noqa: F401  connects the signals
+
+        redaction.install()

@@ -37,3 +37,21 @@ class NameTaken(PortalError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is already one named {name!r}; choose another name.")
+
+
+class KeyNotActive(PortalError):
+    code = "key_not_active"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"{key} is revoked or expired; make a new key instead.")
+
+
+class NameHoldsKey(PortalError):
+    code = "name_holds_key"
+
+    def __init__(self) -> None:
+        super().__init__("The name holds an API key, and names are shown: choose another, and revoke that key.")
+
+
+class NotDeletable(PortalError):
+    code = "not_deletable"

@@ -99,7 +99,7 @@ def seed(stack: Stack) -> dict[str, object]:
     from portal.catalog.models import Model
     from portal.operator.services import start_run
     from portal.organizations.invitations import invite
-    from portal.organizations.models import Role
+    from portal.organizations.roles import Role
     from portal.organizations.services import create_project
     from portal.quotas.models import QuotaKind, Window
     from portal.quotas.services import change_quota

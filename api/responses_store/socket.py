@@ -32,7 +32,7 @@ class ResponsesSocket:
         await receive()
         await send({"type": "websocket.accept"})
         try:
-            await self._gateway.keys.authenticate(headers_of(scope), "openai")
+            await self._gateway.keys.authenticate(scope, headers_of(scope), "openai")
         except ApiError as error:
             await send(_text(_error(error.row.openai_status, error.row.openai_type, error.row.openai_code, str(error))))
             await send({"type": "websocket.close", "code": 1008})

@@ -1,6 +1,7 @@
-"""The form of an API key: `sk-tf-`, 40 random base-62 characters, and 6 that prove it was not mistyped.
+"""The form of keys: a prefix that says what it is, 40 random base-62 characters, and 6 that prove it was not mistyped.
 
-Only the digest is stored, an HMAC under API_KEY_PEPPER: a copy of the database alone lets nobody guess or check keys.
+`sk-tf-` begins an API key, `sk-tf-admin-` a management key; secret scanners and our own logs find both by it. Only the
+digest is stored, an HMAC under API_KEY_PEPPER: a copy of the database alone lets nobody guess or check keys.
 """
 
 from __future__ import annotations
@@ -9,15 +10,24 @@ import hashlib
 import hmac
 import secrets
 import zlib
+from enum import StrEnum
 
 from django.conf import settings
 
-PREFIX = "sk-tf-"
+
+class Kind(StrEnum):
+    """The value is the prefix. `-` is in no body, so the two cannot be taken for each other."""
+
+    API = "sk-tf-"
+    MANAGEMENT = "sk-tf-admin-"
+
+
+PREFIX = Kind.API.value
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 RANDOM_LENGTH = 40
 CHECKSUM_LENGTH = 6
-LENGTH = len(PREFIX) + RANDOM_LENGTH + CHECKSUM_LENGTH
-SHOWN_LENGTH = len(PREFIX) + 5
+BODY_LENGTH = RANDOM_LENGTH + CHECKSUM_LENGTH
+SHOWN_CHARACTERS = 5
 
 
 def _checksum(body: str) -> str:
@@ -30,17 +40,26 @@ def _checksum(body: str) -> str:
     return "".join(reversed(digits))
 
 
-def generate() -> str:
+def generate(kind: Kind = Kind.API) -> str:
     body = "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_LENGTH))
-    return f"{PREFIX}{body}{_checksum(body)}"
+    return f"{kind}{body}{_checksum(body)}"
+
+
+def kind_of(secret: str) -> Kind | None:
+    """What the text can be, so that a typo or a stranger's token costs no look-up. None: no key of ours."""
+    if not secret.isascii():
+        return None
+    kind = Kind.MANAGEMENT if secret.startswith(Kind.MANAGEMENT) else Kind.API
+    body = secret.removeprefix(kind)
+    if not secret.startswith(kind) or len(body) != BODY_LENGTH:
+        return None
+    body, checksum = body[:RANDOM_LENGTH], body[RANDOM_LENGTH:]
+    return kind if hmac.compare_digest(_checksum(body), checksum) else None
 
 
 def looks_valid(secret: str) -> bool:
-    """Whether the text can be a key at all, so that a typo or a stranger's token costs no look-up."""
-    if len(secret) != LENGTH or not secret.startswith(PREFIX) or not secret.isascii():
-        return False
-    body, checksum = secret[len(PREFIX) : -CHECKSUM_LENGTH], secret[-CHECKSUM_LENGTH:]
-    return hmac.compare_digest(_checksum(body), checksum)
+    """Whether the text can be an API key."""
+    return kind_of(secret) is Kind.API
 
 
 def digest(secret: str) -> str:
@@ -49,4 +68,5 @@ def digest(secret: str) -> str:
 
 def shown_prefix(secret: str) -> str:
     """The part that may be shown again, enough to tell one's keys apart."""
-    return secret[:SHOWN_LENGTH]
+    kind = Kind.MANAGEMENT if secret.startswith(Kind.MANAGEMENT) else Kind.API
+    return secret[: len(kind) + SHOWN_CHARACTERS]

@@ -1,19 +1,24 @@
-"""Reads of API keys."""
+"""Reads of API keys and management keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 
 from django.db.models import QuerySet
+from django.utils import timezone
 
-from portal.api_keys.models import ApiKey, Purpose
+from portal.api_keys.models import ApiKey, ManagementKey, Purpose, RetiredSecret
+from portal.client_address import Network, parse_network
 from portal.organizations.models import Organization
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ActiveKey:
+    """What a gateway knows of a key. Empty tuples allow all routes, models or networks."""
+
     api_key_id: int
     name: str
     prefix: str
@@ -22,25 +27,77 @@ class ActiveKey:
     expires_at: datetime | None
     organization_slug: str
     organization_suspended: bool
+    allowed_routes: tuple[str, ...] = ()
+    allowed_models: tuple[str, ...] = ()
+    allowed_networks: tuple[str, ...] = ()
+
+    @cached_property
+    def networks(self) -> tuple[Network, ...]:
+        return tuple(parse_network(text) for text in self.allowed_networks)
 
 
 def find_active(digest: str) -> ActiveKey | None:
-    """The unrevoked key with this digest, or None. One query. The caller compares `expires_at` with its clock."""
-    row = (
-        ApiKey.objects.filter(digest=digest, revoked_at=None)
-        .values_list(
+    """The unrevoked key with this secret, or None. The caller compares `expires_at` with its clock.
+
+    One query for a key's present secret; a second one finds a secret that a rotation replaced and that still works, and
+    then `expires_at` is the end of the overlap if that comes first.
+    """
+    found = _find(digest=digest)
+    if found is not None:
+        return found
+    retired = RetiredSecret.objects.filter(digest=digest, works_until__gt=timezone.now()).first()
+    if retired is None:
+        return None
+    key = _find(id=retired.api_key_id)
+    if key is None:
+        return None
+    return replace(key, expires_at=min(filter(None, (key.expires_at, retired.works_until))))
+
+
+def _find(**which: object) -> ActiveKey | None:
+    key = (
+        ApiKey.objects.filter(**which, revoked_at=None)
+        .select_related("organization")
+        .only(
             "id",
             "name",
             "prefix",
             "organization_id",
             "project_id",
             "expires_at",
+            "allowed_routes",
+            "allowed_models",
+            "allowed_networks",
             "organization__slug",
             "organization__suspended_at",
+            "organization__deletes_at",
         )
         .first()
     )
-    return None if row is None else ActiveKey(*row[:7], row[7] is not None)
+    if key is None:
+        return None
+    return ActiveKey(
+        api_key_id=key.id,
+        name=key.name,
+        prefix=key.prefix,
+        organization_id=key.organization_id,
+        project_id=key.project_id,
+        expires_at=key.expires_at,
+        organization_slug=key.organization.slug,
+        organization_suspended=key.organization.is_refused,
+        allowed_routes=tuple(key.allowed_routes),
+        allowed_models=tuple(key.allowed_models),
+        allowed_networks=tuple(key.allowed_networks),
+    )
+
+
+def find_management_key(digest: str) -> ManagementKey | None:
+    """The unrevoked management key with this secret, its maker and organization in the same query."""
+    return (
+        ManagementKey.objects.filter(digest=digest, revoked_at=None, created_by__is_active=True)
+        .select_related("created_by", "organization")
+        .first()
+    )
 
 
 def client_keys(organization: Organization) -> QuerySet[ApiKey]:
@@ -50,6 +107,16 @@ def client_keys(organization: Organization) -> QuerySet[ApiKey]:
         .select_related("project", "created_by")
         .order_by("-id")
     )
+
+
+def management_keys(organization: Organization) -> QuerySet[ManagementKey]:
+    """Newest first, revoked ones included; the maker comes in the same query."""
+    return ManagementKey.objects.filter(organization=organization).select_related("created_by").order_by("-id")
+
+
+def retired_secrets(api_key: ApiKey) -> list[RetiredSecret]:
+    """The secrets that rotations replaced, newest first."""
+    return list(RetiredSecret.objects.filter(api_key=api_key).order_by("-id"))
 
 
 def names_by_id(organization_id: int, ids: Iterable[int | None]) -> dict[int, str]:

@@ -6,7 +6,9 @@ from typing import Any
 
 from django.db import models
 
+from portal.api_keys.redaction import redact
 from portal.audit.models import AuditEvent
+from portal.audit.origin import current
 from portal.users.models import User
 
 SYSTEM = "system"
@@ -23,7 +25,11 @@ def record_event(
     after: dict[str, Any] | None = None,
     reason: str = "",
 ) -> AuditEvent:
-    """`before` and `after` hold the changed fields as JSON values. Without an actor the service itself did it."""
+    """`before` and `after` hold the changed fields as JSON values. Without an actor the service itself did it.
+
+    From where it was done comes from the request under way (`origin.py`). Keys are cut out of all text.
+    """
+    origin = current()
     return AuditEvent.objects.create(
         organization_id=organization_id,
         actor=actor,
@@ -31,8 +37,11 @@ def record_event(
         action=action,
         subject_type=subject._meta.model_name or "",
         subject_id=str(subject.pk),
-        subject_label=(label or str(subject))[:200],
+        subject_label=redact(label or str(subject))[:200],
         before=before,
         after=after,
-        reason=reason[:500],
+        reason=redact(reason)[:500],
+        address=origin.address,
+        user_agent=redact(origin.user_agent),
+        credential=origin.credential,
     )

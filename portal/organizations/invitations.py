@@ -16,7 +16,8 @@ from django.utils import timezone
 
 from portal.audit.services import record_event
 from portal.errors import AlreadyMember, InvitationNotOpen
-from portal.organizations.models import Invitation, Member, Organization, Role
+from portal.organizations.models import Invitation, Member, Organization
+from portal.organizations.roles import Role
 from portal.users.models import User
 
 VALID_FOR = timedelta(days=7)

@@ -15,7 +15,8 @@ from billing.errors import KeyReused
 from billing.ledger.services import grant_credit
 from portal.audit.services import record_event
 from portal.errors import LastOwner, NameTaken
-from portal.organizations.models import Member, Organization, Project, Role
+from portal.organizations.models import Member, Organization, Project
+from portal.organizations.roles import Role
 from portal.quotas import snapshot
 from portal.users.models import User
 

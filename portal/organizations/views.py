@@ -15,7 +15,8 @@ from portal import access
 from portal.errors import PortalError
 from portal.organizations import invitations, selectors, services
 from portal.organizations.forms import InvitationForm, OrganizationForm, ProjectForm, RoleForm, SettingsForm
-from portal.organizations.models import Member, Role
+from portal.organizations.models import Member
+from portal.organizations.roles import Role
 from portal.pages import member_page
 from portal.permissions import Permission
 from portal.users.requests import signed_in

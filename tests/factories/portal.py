@@ -9,7 +9,8 @@ from django.utils import timezone
 
 from portal.catalog.models import Deployment, Model
 from portal.catalog.services import change_price
-from portal.organizations.models import Member, Organization, Project, Role
+from portal.organizations.models import Member, Organization, Project
+from portal.organizations.roles import Role
 from portal.organizations.services import create_organization
 from portal.users.models import User
 

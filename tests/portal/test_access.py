@@ -16,7 +16,8 @@ from portal import urls
 from portal.api_keys.services import issue
 from portal.catalog.models import Deployment, Model
 from portal.organizations.invitations import invite
-from portal.organizations.models import Member, Role
+from portal.organizations.models import Member
+from portal.organizations.roles import Role
 from portal.quotas.models import Quota, QuotaKind, Window
 from portal.quotas.services import change_quota
 from portal.users.models import User

@@ -16,7 +16,8 @@ from billing.accounts.selectors import account_of
 from portal.audit.models import AuditEvent
 from portal.errors import AlreadyMember, InvitationNotOpen, LastOwner, NameTaken
 from portal.organizations import invitations, services
-from portal.organizations.models import Invitation, Member, Project, Role
+from portal.organizations.models import Invitation, Member, Project
+from portal.organizations.roles import Role
 from tests.factories.portal import Cast, make_user
 
 Browser = Callable[..., Client]

@@ -14,7 +14,8 @@ from django.urls import reverse
 
 from billing.ledger import selectors as ledger
 from billing.models import CreditGrant
-from portal.organizations.models import Member, Organization, Project, Role
+from portal.organizations.models import Member, Organization, Project
+from portal.organizations.roles import Role
 from portal.organizations.services import create_organization, provide_first_organization
 from portal.users.models import User
 from tests.factories.portal import PASSWORD, Cast, make_user
