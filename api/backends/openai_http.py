@@ -10,7 +10,6 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
@@ -40,6 +39,7 @@ logger = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 300.0
 BUFFER_EVENTS = 10_000
+FRAME_LIMIT_BYTES = 16 * 1024 * 1024
 BYTES_PER_TOKEN = 4  # of a guess, until the upstream says
 
 _FINISH_REASONS: dict[str, FinishReason] = {
@@ -142,14 +142,19 @@ class _Call:
             self._fail("deadline_exceeded", "The upstream did not finish in time.")
         except aiohttp.ClientConnectorError:
             self._fail("engine_unavailable", "The upstream cannot be reached.")
-        except (aiohttp.ClientError, ValueError) as error:
+        except aiohttp.ClientError as error:
             self._fail("engine_unavailable", f"The upstream's answer broke off: {type(error).__name__}.")
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            # Its bytes are not the API's: whatever shape they have, the stream has to end.
+            self._fail("upstream_error", f"The upstream's answer is not understood: {type(error).__name__}.")
 
     async def _read(self, answer: aiohttp.ClientResponse) -> None:
         self.stream.append(Started(self.stream.usage.prompt_tokens, 0))
-        async for data in _events(answer.content):
-            if self._take(data):
-                return
+        frames = _Frames()
+        async for piece in answer.content.iter_any():
+            for data in frames.feed(piece):
+                if self._take(data):
+                    return
         self._end()
 
     def _take(self, data: bytes) -> bool:
@@ -275,18 +280,33 @@ class _EmbeddingCall(_Call):
             super()._refused(status, body)
 
 
-async def _events(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The data of each SSE event. Joins several `data:` lines; comments and other fields are skipped."""
-    data: list[bytes] = []
-    while line := await content.readline():
-        line = line.rstrip(b"\r\n")
-        if line.startswith(b"data:"):
-            data.append(line[5:].removeprefix(b" "))
-        elif not line and data:
-            yield b"\n".join(data)
-            data = []
-    if data:
-        yield b"\n".join(data)
+class _Frames:
+    """Cuts the bytes of an SSE stream into the data of its events. Comments and other fields are skipped."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Raises ValueError for a frame that does not end."""
+        text = self._rest + piece
+        if b"\r" in text:
+            # A CR that ends the piece may be half of a line end.
+            text, held = (text[:-1], b"\r") if text.endswith(b"\r") else (text, b"")
+            text = text.replace(b"\r\n", b"\n")
+        else:
+            held = b""
+        *blocks, rest = text.split(b"\n\n")
+        self._rest = rest + held
+        if len(self._rest) > FRAME_LIMIT_BYTES:
+            raise ValueError(f"A frame is longer than {FRAME_LIMIT_BYTES} bytes.")
+        return [data for block in blocks if (data := _data_of(block))]
+
+
+def _data_of(block: bytes) -> bytes:
+    if block.startswith(b"data:") and b"\n" not in block:
+        return block[5:].lstrip(b" ")
+    lines = [line[5:].removeprefix(b" ") for line in block.split(b"\n") if line.startswith(b"data:")]
+    return b"\n".join(lines)
 
 
 def _usage_of(usage: dict[str, Any]) -> Usage:

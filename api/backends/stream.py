@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from inference_grpc.events import Event, Failed, Finished, Usage
+from inference_grpc.events import Event, Failed, Finished, Usage, join_fragments
 
 
 class EventStream(Protocol):
@@ -41,10 +41,11 @@ class BufferedStream:
         self._on_cancel = on_cancel
 
     def append(self, event: Event) -> None:
-        """After the final event nothing is taken any more."""
+        """Joins fragments of one text that wait. After the final event nothing is taken any more."""
         if self.is_ended:
             return
-        self._events.append(event)
+        if not (self._events and join_fragments(self._events[-1], event)):
+            self._events.append(event)
         if isinstance(event, Finished | Failed):
             self.is_ended = True
             self.usage = event.usage

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from api.backends.openai_http import OpenAiBackend
+from api.backends.openai_http import OpenAiBackend, _Frames
 from api.backends.stream import EventStream
 from api.protocols.request import GenerationRequest, Message, Tool
 from inference_grpc.events import ChoiceFinished, Event, Failed, Finished, Started, TextDelta, ToolCallArguments, Usage
@@ -102,6 +102,28 @@ async def read(stream: EventStream) -> list[Event]:
     return events
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_frames_are_cut_wherever_the_pieces_are(size: int, end: bytes) -> None:
+    lines = [
+        b": comment",
+        b"",
+        b"data: one",
+        b"",
+        b"event: x",
+        b"data: two",
+        b"data:three",
+        b"",
+        b"data: [DONE]",
+        b"",
+        b"",
+    ]
+    stream = end.join(lines)
+    frames = _Frames()
+    found = [data for at in range(0, len(stream), size) for data in frames.feed(stream[at : at + size])]
+    assert found == [b"one", b"two\nthree", b"[DONE]"]
+
+
 async def test_usage_is_asked_for_and_becomes_the_record(upstream: Upstream, backend: OpenAiBackend) -> None:
     upstream.frames = [chunk(role="assistant"), chunk("Hello"), chunk(" you"), chunk(finish="stop"),
                        {"choices": [], "usage": USAGE}, "[DONE]"]  # fmt: skip
@@ -148,6 +170,16 @@ async def test_an_error_inside_a_200_is_a_failure_without_output(upstream: Upstr
     last = (await read(submit(backend)))[-1]
     assert isinstance(last, Failed)
     assert (last.code, last.usage.completion_tokens) == ("upstream_error", 0)
+
+
+@pytest.mark.parametrize("frame", ["not json", [1], {"choices": [5]}, {"choices": [{"delta": {"tool_calls": "x"}}]}])
+async def test_an_answer_of_another_shape_ends_the_stream(
+    upstream: Upstream, backend: OpenAiBackend, frame: Any
+) -> None:
+    upstream.frames = [frame]
+    last = (await read(submit(backend)))[-1]
+    assert isinstance(last, Failed)
+    assert last.code == "upstream_error"
 
 
 @pytest.mark.parametrize(
