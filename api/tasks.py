@@ -13,7 +13,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from api import credit
-from api.deployment_status import ask_engines
+from api import deployment_status
 from api.idempotency import services as idempotency
 from api.responses_store import services as responses_store
 from billing.errors import JournalRestarted
@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 PAGE_RECEIPTS = 1000
 # One run takes at most this many pages of an engine, so that one with a long journal does not starve the others.
 PAGES_PER_RUN = 50
-# Past the longest call, a gateway that still holds a record open is dead, or it would have finished it.
-STALE_MARGIN = timedelta(minutes=5)
 
 
 @shared_task(name="api.tasks.pull_receipts")  # type: ignore[untyped-decorator]  # Celery has no types
@@ -100,7 +98,8 @@ def _engine_receipts(receipts: Iterable[Receipt]) -> Iterable[EngineReceipt]:
 @shared_task(name="api.tasks.close_stale_records")  # type: ignore[untyped-decorator]  # Celery has no types
 def close_stale_records() -> None:
     """Close what a dead gateway left open and no receipt explains: failed, free, hold released."""
-    older_than = timedelta(seconds=settings.REQUEST_TIMEOUT_S) + STALE_MARGIN
+    # Past the longest call, a gateway that still holds a record open is dead, or it would have finished it.
+    older_than = timedelta(seconds=settings.REQUEST_TIMEOUT_S + settings.STALE_MARGIN_S)
     if closed := close_stale(older_than=older_than, now=timezone.now()):
         logger.warning("stale_records_closed count=%s", closed)
 
@@ -120,8 +119,8 @@ def refresh_balances() -> None:
 
 @shared_task(name="api.tasks.ask_deployments")  # type: ignore[untyped-decorator]  # Celery has no types
 def ask_deployments() -> None:
-    """How each enabled engine is, for the operator's pages."""
-    ask_engines(deployments(kind="engine", is_enabled=True))
+    """How each enabled deployment is, for the operator's pages and the operations view."""
+    deployment_status.ask_deployments(deployments(is_enabled=True))
 
 
 @shared_task(name="api.tasks.forget_kept_answers")  # type: ignore[untyped-decorator]  # Celery has no types

@@ -282,6 +282,10 @@ REQUEST_TIMEOUT_S = env_int("REQUEST_TIMEOUT_S", 600, minimum=1)
 STREAM_KEEPALIVE_S = env_int("STREAM_KEEPALIVE_S", 12, minimum=1)
 # On a stop, calls under way may end by themselves for this long; then they are cancelled.
 DRAIN_TIMEOUT_S = env_int("DRAIN_TIMEOUT_S", 20)
+# A gateway has so long to finish a record whose engine receipt is here; then the receipt finishes it.
+RECEIPT_GRACE_S = env_int("RECEIPT_GRACE_S", 60)
+# A record still open so long after its call had to end, without a receipt, is closed as lost.
+STALE_MARGIN_S = env_int("STALE_MARGIN_S", 300)
 # Prometheus metrics of the web process, on an address of their own; 0 = none.
 GATEWAY_METRICS_PORT = env_int("GATEWAY_METRICS_PORT", 0)
 GATEWAY_METRICS_HOST = env_str("GATEWAY_METRICS_HOST", "127.0.0.1")

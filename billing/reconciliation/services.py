@@ -1,7 +1,7 @@
 """Compares the engines' receipts with our records and repairs what differs, never by editing.
 
-A receipt is stored first and judged after: at once when its record is final, else when the gateway has had `GRACE` to
-finish it. So a receipt that overtakes the gateway's group commit is no mismatch, and one that came is never lost.
+A receipt is stored first and judged after: at once when its record is final, else when the gateway has had
+RECEIPT_GRACE_S to finish it. So a receipt that overtakes the gateway's group commit is no mismatch, and one that came is never lost.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Exists, Max, OuterRef
 from django.utils import timezone
@@ -22,8 +23,6 @@ from billing.reconciliation.repair import LOST, adjust_differing, finish_unfinis
 from billing.usage.models import RecordStatus, UsageRecord
 from billing.usage.services import FinishedRecord, finish_records
 
-# How long a gateway may take to finish a record whose receipt is here already.
-GRACE = timedelta(seconds=60)
 _CLOSE_BATCH = 500
 
 
@@ -65,7 +64,7 @@ class ReceiptSummary:
 
 
 def apply_receipts(
-    *, source: str, receipts: Sequence[EngineReceipt], now: datetime | None = None, grace: timedelta = GRACE
+    *, source: str, receipts: Sequence[EngineReceipt], now: datetime | None = None, grace: timedelta | None = None
 ) -> ReceiptSummary:
     """Store new receipts of `source`, then judge and repair all of it that is due.
 
@@ -74,11 +73,13 @@ def apply_receipts(
     under the same name, and JournalRestarted is raised if they do.
     """
     now = now or timezone.now()
+    # How long a gateway may take to finish a record whose receipt is here already.
+    due_before = now - (timedelta(seconds=settings.RECEIPT_GRACE_S) if grace is None else grace)
     stored = _store(source, receipts, now)
     equal = settle_equal(source)
     differ = adjust_differing(source, now=now)
-    unfinished = finish_unfinished(source, due_before=now - grace)
-    engine_only = keep_engine_only(source, due_before=now - grace)
+    unfinished = finish_unfinished(source, due_before=due_before)
+    engine_only = keep_engine_only(source, due_before=due_before)
     pending = Receipt.objects.filter(source=source, match_class=MatchClass.PENDING).count()
     return ReceiptSummary(stored, equal, differ, unfinished, engine_only, pending)
 

@@ -12,7 +12,7 @@ from billing.ledger import audit
 from billing.ledger.selectors import balance, balance_nano, held_nano
 from billing.reconciliation.models import Receipt
 from billing.reconciliation.selectors import match_rates, mismatches
-from billing.reconciliation.services import GRACE, apply_receipts, close_stale, cursor
+from billing.reconciliation.services import apply_receipts, close_stale, cursor
 from billing.usage import selectors
 from billing.usage.models import UsageAdjustment, UsageRecord
 from billing.usage.services import finish_records, open_records
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 DAY = (NOON.replace(hour=0), NOON.replace(hour=0) + timedelta(days=1))
 SOON = NOON + timedelta(seconds=5)
-LATER = SOON + GRACE
+LATER = SOON + timedelta(seconds=60)
 
 
 def apply(*receipts, now=SOON, source="engine-1"):

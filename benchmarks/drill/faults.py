@@ -1,0 +1,47 @@
+"""kill -9 of one program of the product after the other, spread over the calls, each followed by its return."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from benchmarks.drill.caller import Load
+from tests.end_to_end.stack import Stack
+
+# In turn: what holds tokens, what holds money, what holds limits, what reconciles.
+VICTIMS = ("engine", "web", "postgres", "valkey", "worker")
+
+
+@dataclass
+class Fault:
+    victim: str
+    at_call: int
+    back_after_s: float = 0.0
+
+
+@dataclass
+class Faults:
+    stack: Stack
+    load: Load
+    rounds: int
+    done: list[Fault] = field(default_factory=list)
+
+    def plan(self) -> Iterable[Fault]:
+        """Evenly over the calls, none in the first or last twentieth: what came before and after is counted too."""
+        victims = VICTIMS * self.rounds
+        for number, victim in enumerate(victims):
+            share = 0.05 + 0.9 * number / len(victims)
+            yield Fault(victim, int(share * self.load.calls))
+
+    async def run(self) -> None:
+        for fault in self.plan():
+            while self.load.served < fault.at_call:
+                await asyncio.sleep(0.05)
+            began = time.monotonic()
+            old_pid = await asyncio.to_thread(self.stack.kill, fault.victim)
+            await asyncio.to_thread(self.stack.await_successor, fault.victim, old_pid)
+            fault.back_after_s = time.monotonic() - began
+            self.done.append(fault)
+            print(f"  call {fault.at_call:,}: {fault.victim} killed, back after {fault.back_after_s:.1f} s", flush=True)
