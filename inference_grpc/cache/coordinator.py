@@ -1,55 +1,101 @@
-"""The engine's only face to the cache: it gives pages to sequences, takes them back, and finds prefixes again."""
+"""The engine's only face to the cache: it gives memory to sequences, takes it back, and finds prefixes again.
+
+A model with recurrent state needs more than pages: a running sequence has a state slot, and a prefix can be gone on from
+only where a state was kept for exactly its length. Two positions of a prompt are worth a state, each at a multiple of
+`block_tokens`: its end, where a conversation goes on; and where it leaves a text that was met before, since others will
+leave it there too (a shared system prompt gets its state when it is met the second time).
+
+What is to be copied is only noted here, in `moves`; the model does it at the beginning of its next step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from collections.abc import Sequence as Tokens
+from math import lcm
 
 from inference_grpc.cache.pages import PagePool
 from inference_grpc.cache.prefix import PrefixIndex, page_hash, root_hash
+from inference_grpc.cache.state_slots import StateSlots
+from inference_grpc.core.batch import Move
 from inference_grpc.core.sequence import Sequence
 
 
 class CacheCoordinator:
-    def __init__(self, *, pages: int, page_tokens: int) -> None:
+    def __init__(self, *, pages: int, page_tokens: int, state_slots: int = 0, block_tokens: int = 1) -> None:
+        """`state_slots`: 0 for a model without recurrent state. `block_tokens`: see `model/interface.py`."""
         self.page_tokens = page_tokens
         self.pool = PagePool(pages)
+        self.slots = StateSlots(state_slots)
+        self._has_state = state_slots > 0
+        self._block_tokens = lcm(block_tokens, page_tokens)
         self._index = PrefixIndex()
+        self._moves: list[Move] = []
+        self._later_moves: list[Move] = []  # of what the step to come will write
 
     def pages_for(self, tokens: int) -> int:
         return -(-tokens // self.page_tokens)
 
-    def longest_prefix(self, token_ids: Tokens[int], tenant: str) -> list[tuple[int, bytes]]:
-        """(page id, hash) of the leading full pages that are there. The last token is never among them: it must be
-        computed, since its logits are wanted."""
-        found: list[tuple[int, bytes]] = []
-        digest = root_hash(tenant)
-        for start in range(0, len(token_ids) - self.page_tokens, self.page_tokens):
-            digest = page_hash(digest, token_ids[start : start + self.page_tokens])
-            page_id = self._index.find(digest)
-            if page_id is None:
-                break
-            found.append((page_id, digest))
-        return found
+    def take_moves(self) -> list[Move]:
+        """What the next step has to copy, in order; they are its own from now on."""
+        moves, self._moves, self._later_moves = self._moves, self._later_moves, []
+        return moves
+
+    def longest_prefix(self, sequence: Sequence) -> list[int]:
+        """The leading full pages from which it can go on. The last token is never in them: it must be computed, since
+        its logits are wanted."""
+        found = self._known_pages(sequence)
+        return found[: self._resumable(sequence, len(found))] if self._has_state else found
 
     def admit(self, sequence: Sequence, *, reserve: int = 0) -> bool:
-        """Give it the pages of its known tokens, found ones first, and leave `reserve` pages for others.
+        """Give it a state slot and the pages of its known tokens, found ones first, and leave `reserve` pages.
 
-        False, and nothing changed, if there are too few. Sets `computed` to what was found, and at the first admission
-        `cached_tokens` too.
+        False, and nothing changed, if there is too little. Sets `computed` to what was found, `checkpoints` to where
+        its states are to be kept, and at the first admission `cached_tokens` too.
         """
-        found = self.longest_prefix(sequence.token_ids, sequence.tenant)
-        reused_cached = sum(1 for page_id, _ in found if self.pool.references(page_id) == 0)
+        known = self._known_pages(sequence)
+        found = known[: self._resumable(sequence, len(known))] if self._has_state else known
+        reused_cached = sum(1 for page_id in found if self.pool.references(page_id) == 0)
         fresh = self.pages_for(len(sequence.token_ids)) - len(found)
-        if fresh + reserve > self.pool.available - reused_cached:
+        if fresh + reserve > self.pool.available - reused_cached or (self._has_state and not self.slots.available):
             return False
-        for page_id, _ in found:
+        if self._has_state:
+            self._give_slot(sequence, sequence.page_hashes[len(found) - 1] if found else None)
+            sequence.checkpoints = self._checkpoints(sequence, len(found), len(known))
+        for page_id in found:
             self.pool.share(page_id)
-        sequence.page_ids = [page_id for page_id, _ in found] + [self._take() for _ in range(fresh)]
-        sequence.page_hashes = [digest for _, digest in found]
+        sequence.page_ids = found + [self._take_page() for _ in range(fresh)]
+        sequence.published = len(found)
         sequence.computed = len(found) * self.page_tokens
         if sequence.cached_tokens is None:
             sequence.cached_tokens = sequence.computed
+        return True
+
+    def fork(self, parent: Sequence, child: Sequence) -> bool:
+        """Let `child`, a choice of the same prompt, go on from where this step brings `parent`: the end of the prompt.
+
+        They share the full pages; the last, partly filled one and the state are copied, since both will write on.
+        False, and nothing changed, if there is too little memory.
+        """
+        tokens = parent.prompt_tokens
+        full = tokens // self.page_tokens
+        partial = self.pages_for(tokens) - full
+        if partial > self.pool.available or (self._has_state and not self.slots.available):
+            return False
+        for page_id in parent.page_ids[:full]:
+            self.pool.share(page_id)
+        child.page_ids = parent.page_ids[:full]
+        if partial:
+            child.page_ids.append(self._take_page())
+            self._later_moves.append(Move("page", parent.page_ids[full], child.page_ids[full]))
+        if self._has_state:
+            assert parent.state_slot is not None
+            child.state_slot, _ = self.slots.take()
+            self._later_moves.append(Move("state", parent.state_slot, child.state_slot))
+        child.page_hashes = list(parent.page_hashes)
+        child.published = min(parent.published, full)
+        child.computed = tokens
+        if child.cached_tokens is None:
+            child.cached_tokens = tokens
         return True
 
     def extend(self, sequence: Sequence, tokens: int) -> bool:
@@ -57,37 +103,43 @@ class CacheCoordinator:
         missing = self.pages_for(tokens) - len(sequence.page_ids)
         if missing > self.pool.available:
             return False
-        sequence.page_ids += [self._take() for _ in range(missing)]
+        sequence.page_ids += [self._take_page() for _ in range(missing)]
         return True
 
     def commit(self, sequence: Sequence, computed: int) -> None:
-        """Keys and values of the first `computed` tokens are written and final; pages that became full can be found."""
+        """The first `computed` tokens are computed and final; pages that became full can be found."""
         sequence.computed = computed
-        for number in range(len(sequence.page_hashes), computed // self.page_tokens):
-            parent = sequence.page_hashes[-1] if sequence.page_hashes else root_hash(sequence.tenant)
-            start = number * self.page_tokens
-            digest = page_hash(parent, sequence.token_ids[start : start + self.page_tokens])
-            sequence.page_hashes.append(digest)
+        for number in range(sequence.published, self._findable_tokens(sequence, computed) // self.page_tokens):
+            digest = self._hashes(sequence, number + 1)[number]
             if self._index.add(digest, sequence.page_ids[number]):
                 self.pool.mark_findable(sequence.page_ids[number])
+            sequence.published = number + 1
+        if computed in sequence.checkpoints:
+            self._keep_state(sequence, self._hashes(sequence, computed // self.page_tokens)[-1])
 
     def release(self, sequence: Sequence) -> None:
-        """Give all its pages back. Repeating it changes nothing."""
+        """Give all its memory back. Repeating it changes nothing."""
         # The end of a text is the least likely to be met again: it goes first, so it is taken first.
         for page_id in reversed(sequence.page_ids):
             self.pool.release(page_id)
+        if sequence.state_slot is not None:
+            self.slots.release(sequence.state_slot)
         sequence.page_ids = []
-        sequence.page_hashes = []
-        sequence.computed = 0
+        sequence.state_slot = None
+        sequence.checkpoints = []
+        sequence.published = sequence.computed = 0
 
     def forget_prefixes(self) -> None:
         """After a fault nothing that was computed before may be found again."""
         self._index.clear()
         self.pool.drop_cached()
+        self.slots.drop_kept()
 
     def check_integrity(self, holders: Iterable[Sequence]) -> None:
-        """Raises AssertionError unless free + held + cached = all, and the counts are those of the block tables."""
+        """Raises AssertionError unless free + held + cached = all, and the counts are those of the holders."""
+        holders = list(holders)
         self.pool.check_integrity()
+        self.slots.check_integrity([s.state_slot for s in holders if s.state_slot is not None])
         counted = [0] * self.pool.total
         for sequence in holders:
             for page_id in sequence.page_ids:
@@ -98,8 +150,60 @@ class CacheCoordinator:
                     f"page {page_id} is in {count} block tables but counted {self.pool.references(page_id)} times"
                 )
 
-    def _take(self) -> int:
+    def _known_pages(self, sequence: Sequence) -> list[int]:
+        found: list[int] = []
+        for digest in self._hashes(sequence, (len(sequence.token_ids) - 1) // self.page_tokens):
+            page_id = self._index.find(digest)
+            if page_id is None:
+                break
+            found.append(page_id)
+        return found
+
+    def _resumable(self, sequence: Sequence, pages: int) -> int:
+        """The most of `pages` leading pages at whose end a state is kept."""
+        step = self._block_tokens // self.page_tokens
+        for count in range(pages // step * step, 0, -step):
+            if self.slots.keeps(sequence.page_hashes[count - 1]):
+                return count
+        return 0
+
+    def _checkpoints(self, sequence: Sequence, found: int, known: int) -> list[int]:
+        block, prompt = self._block_tokens, sequence.prompt_tokens
+        # An equal prompt can go on from before its last token only.
+        ends = {prompt // block * block, (prompt - 1) // block * block, known * self.page_tokens // block * block}
+        return sorted(end for end in ends if found * self.page_tokens < end <= prompt)
+
+    def _findable_tokens(self, sequence: Sequence, computed: int) -> int:
+        """With recurrent state, only what was computed in whole blocks of a prompt has bits that depend on nothing else;
+        a text that was generated is computed again when it comes back in a prompt."""
+        if not self._has_state:
+            return computed
+        return min(computed, sequence.prompt_tokens // self._block_tokens * self._block_tokens)
+
+    def _give_slot(self, sequence: Sequence, start: bytes | None) -> None:
+        sequence.state_slot, source = self.slots.take(start)
+        if source is not None:
+            self._moves.append(Move("state", source, sequence.state_slot))
+
+    def _keep_state(self, sequence: Sequence, digest: bytes) -> None:
+        # A state whose pages another sequence made findable is as good: the text is the same.
+        if self._index.find(digest) is None:
+            return
+        assert sequence.state_slot is not None
+        slot = self.slots.keep(digest)
+        if slot is not None:
+            self._moves.append(Move("state", sequence.state_slot, slot))
+
+    def _hashes(self, sequence: Sequence, pages: int) -> list[bytes]:
+        """Of its first full pages, at least `pages` of them. Tokens are only appended, so they stay good."""
+        hashes = sequence.page_hashes
+        for start in range(len(hashes) * self.page_tokens, pages * self.page_tokens, self.page_tokens):
+            parent = hashes[-1] if hashes else root_hash(sequence.tenant)
+            hashes.append(page_hash(parent, sequence.token_ids[start : start + self.page_tokens]))
+        return hashes[:pages]
+
+    def _take_page(self) -> int:
         page_id, was_cached = self.pool.take()
         if was_cached:
-            self._index.forget(page_id)
+            self.slots.forget(self._index.forget(page_id))
         return page_id

@@ -36,8 +36,11 @@ class PrefixIndex:
         self._hash_by_page[page_id] = digest
         return True
 
-    def forget(self, page_id: int) -> None:
-        del self._page_by_hash[self._hash_by_page.pop(page_id)]
+    def forget(self, page_id: int) -> bytes:
+        """Returns the hash it was found by."""
+        digest = self._hash_by_page.pop(page_id)
+        del self._page_by_hash[digest]
+        return digest
 
     def clear(self) -> None:
         self._page_by_hash.clear()

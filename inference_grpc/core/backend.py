@@ -34,6 +34,8 @@ class BackendInfo:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     steps: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class Prepared(Protocol):

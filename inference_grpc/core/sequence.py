@@ -54,7 +54,8 @@ class Sequence:
     # The coordinator: pages in the order of positions, and how many tokens have their keys and values in them.
     page_ids: list[int] = field(default_factory=list)
     computed: int = 0
-    page_hashes: list[bytes] = field(default_factory=list)  # of the leading full pages that are committed
+    page_hashes: list[bytes] = field(default_factory=list)  # of leading full pages, as far as they were asked for
+    published: int = 0  # leading pages that can be found by prefix
     # The coordinator, for models with recurrent state: its slot while it runs, and the positions at which chunks of it
     # must end because the state there is to be kept.
     state_slot: int | None = None

@@ -2,7 +2,7 @@
 
 Every step takes one token of each decoding sequence and fills the rest of its token budget with chunks of prompts. A
 waiting sequence is admitted when there are pages for all its known tokens and one more for each running sequence to
-grow into. When pages run out all the same, the least important sequence gives its pages back and waits; its tokens are
+grow into; for a model with recurrent state a state slot too. When pages run out all the same, the least important sequence gives its pages back and waits; its tokens are
 kept, so it later computes them again (often it finds its pages by prefix) and goes on as if nothing had happened.
 """
 
@@ -16,10 +16,15 @@ from inference_grpc.core.sequence import Sequence
 
 
 class Scheduler:
-    def __init__(self, cache: CacheCoordinator, *, max_sequences: int, prefill_tokens: int) -> None:
+    def __init__(
+        self, cache: CacheCoordinator, *, max_sequences: int, prefill_tokens: int, block_tokens: int = 1
+    ) -> None:
+        """`block_tokens`: chunks of prompts end at multiples of it (see `model/interface.py`)."""
         self._cache = cache
         self._max_sequences = max_sequences
-        self._step_tokens = prefill_tokens
+        self._block_tokens = block_tokens
+        # Less than a block would never get on.
+        self._step_tokens = max(prefill_tokens, block_tokens)
         self.running: list[Sequence] = []
         self._waiting = _FairQueue()
         self.preemptions = 0
@@ -55,22 +60,20 @@ class Scheduler:
             # Never a sequence that was preempted for a more important one a moment ago.
             while sequence in self.running and not self._cache.extend(sequence, len(sequence.token_ids)):
                 self._preempt(self.running[-1])
-        chunks = [_chunk(sequence, 1) for sequence in self.running if sequence.remaining == 1]
+        chunks = [Chunk(sequence, sequence.computed, 1) for sequence in self.running if sequence.remaining == 1]
         # Prefill goes on even when decoding alone fills the budget, if slowly.
-        budget = max(self._step_tokens - len(chunks), min(self._step_tokens, self._cache.page_tokens))
-        for sequence in self.running:
-            if sequence.remaining > 1 and budget:
-                chunks.append(_chunk(sequence, budget))
-                budget -= chunks[-1].count
-        while budget and len(self.running) < self._max_sequences:
+        least = max(self._cache.page_tokens, self._block_tokens)
+        budget = max(self._step_tokens - len(chunks), min(self._step_tokens, least))
+        for sequence in [sequence for sequence in self.running if sequence.remaining > 1]:
+            budget -= self._add_prefill(chunks, sequence, budget)
+        while budget >= self._block_tokens and len(self.running) < self._max_sequences:
             admitted = self._admit()
             if admitted is None:
                 break
-            chunks.append(_chunk(admitted, budget))
-            budget -= chunks[-1].count
+            budget -= self._add_prefill(chunks, admitted, budget)
         for chunk in chunks:
             self._waiting.charge(chunk.sequence.tenant, chunk.count)
-        return Batch(chunks)
+        return Batch(chunks, self._cache.take_moves())
 
     def commit(self, batch: Batch) -> None:
         """The step has run: what it computed is final."""
@@ -78,6 +81,31 @@ class Scheduler:
             self._cache.commit(chunk.sequence, chunk.end)
             if chunk.end >= chunk.sequence.prompt_tokens:
                 chunk.sequence.prompt_done = True
+
+    def _add_prefill(self, chunks: list[Chunk], sequence: Sequence, budget: int) -> int:
+        """Its next chunk, as long as the budget and its blocks allow; returns the tokens of it, 0 if none."""
+        end = min(sequence.computed + budget, len(sequence.token_ids), *_ahead(sequence))
+        blocks_end = sequence.prompt_tokens // self._block_tokens * self._block_tokens
+        if end < blocks_end:
+            end = end // self._block_tokens * self._block_tokens
+        count = max(end - sequence.computed, 0)
+        if count:
+            is_whole = end == len(sequence.token_ids) == sequence.prompt_tokens
+            forks = self._fork(sequence) if is_whole else ()
+            chunks.append(Chunk(sequence, sequence.computed, count, forks))
+        return count
+
+    def _fork(self, leader: Sequence) -> tuple[Sequence, ...]:
+        """Further choices of a prompt that this step completes start with it, as far as there is room."""
+        forks: list[Sequence] = []
+        for follower in self._waiting.followers(leader):
+            if len(self.running) >= self._max_sequences or not self._cache.fork(leader, follower):
+                break
+            self._waiting.remove(follower)
+            self.running.append(follower)
+            follower.prompt_done = True
+            forks.append(follower)
+        return tuple(forks)
 
     def _admit(self) -> Sequence | None:
         sequence = self._waiting.first()
@@ -101,8 +129,9 @@ def _importance(sequence: Sequence) -> tuple[int, int]:
     return -sequence.priority, sequence.arrival
 
 
-def _chunk(sequence: Sequence, budget: int) -> Chunk:
-    return Chunk(sequence, sequence.computed, min(sequence.remaining, budget))
+def _ahead(sequence: Sequence) -> list[int]:
+    """Where its chunks must end because the state there is to be kept."""
+    return [position for position in sequence.checkpoints if position > sequence.computed]
 
 
 class _FairQueue:
@@ -142,6 +171,10 @@ class _FairQueue:
             if ready:
                 return min(ready, key=lambda sequence: (self._served[sequence.tenant], sequence.arrival))
         return None
+
+    def followers(self, leader: Sequence) -> list[Sequence]:
+        queue = self._queues.get(leader.priority, {}).get(leader.tenant, ())
+        return [sequence for sequence in queue if sequence.leader is leader]
 
     def remove(self, sequence: Sequence) -> None:
         tenants = self._queues.get(sequence.priority, {})

@@ -43,14 +43,14 @@ def test_a_prefix_is_found_again_in_whole_pages_but_never_the_last_token() -> No
 def test_a_prefix_of_another_tenant_is_not_found() -> None:
     cache = CacheCoordinator(pages=10, page_tokens=PAGE)
     compute(cache, list(range(12)), "ada")
-    assert cache.longest_prefix(list(range(12)), "ben") == []
-    assert len(cache.longest_prefix(list(range(12)), "ada")) == 2
+    assert cache.longest_prefix(make_sequence(list(range(12)), "ben")) == []
+    assert len(cache.longest_prefix(make_sequence(list(range(12)), "ada"))) == 2
 
 
 def test_a_page_is_found_only_behind_the_same_beginning() -> None:
     cache = CacheCoordinator(pages=10, page_tokens=PAGE)
     compute(cache, [1, 2, 3, 4, 5, 6, 7, 8, 9])
-    assert cache.longest_prefix([0, 2, 3, 4, 5, 6, 7, 8, 9], "ada") == []
+    assert cache.longest_prefix(make_sequence([0, 2, 3, 4, 5, 6, 7, 8, 9], "ada")) == []
 
 
 def test_pages_that_are_not_computed_are_not_found() -> None:
@@ -58,7 +58,7 @@ def test_pages_that_are_not_computed_are_not_found() -> None:
     sequence = make_sequence(list(range(12)))
     cache.admit(sequence)
     cache.commit(sequence, 7)
-    assert len(cache.longest_prefix(list(range(12)), "ada")) == 1
+    assert len(cache.longest_prefix(make_sequence(list(range(12)), "ada"))) == 1
 
 
 def test_the_longest_unused_end_of_a_text_is_taken_first() -> None:
@@ -67,8 +67,8 @@ def test_the_longest_unused_end_of_a_text_is_taken_first() -> None:
         cache.release(compute(cache, list(range(start, start + 8))))
     newcomer = make_sequence(list(range(200, 204)))
     assert cache.admit(newcomer)
-    assert len(cache.longest_prefix([*range(8), 0], "ada")) == 1
-    assert len(cache.longest_prefix([*range(100, 108), 0], "ada")) == 2
+    assert len(cache.longest_prefix(make_sequence([*range(8), 0], "ada"))) == 1
+    assert len(cache.longest_prefix(make_sequence([*range(100, 108), 0], "ada"))) == 2
 
 
 def test_admission_and_growth_that_do_not_fit_change_nothing() -> None:
@@ -88,8 +88,8 @@ def test_after_a_fault_nothing_is_found() -> None:
     cache.release(compute(cache, list(range(8))))
     holder = compute(cache, list(range(20, 28)))
     cache.forget_prefixes()
-    assert cache.longest_prefix(list(range(12)), "ada") == []
-    assert cache.longest_prefix([*range(20, 28), 0], "ada") == []
+    assert cache.longest_prefix(make_sequence(list(range(12)), "ada")) == []
+    assert cache.longest_prefix(make_sequence([*range(20, 28), 0], "ada")) == []
     cache.release(holder)
     assert (cache.pool.free, cache.pool.cached) == (8, 0)
     cache.check_integrity([])

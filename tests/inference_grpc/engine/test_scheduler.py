@@ -11,6 +11,7 @@ from inference_grpc.core.batch import Batch
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence
 from inference_grpc.engine.scheduler import Scheduler
+from tests.inference_grpc.engine.shadow import ShadowModel
 
 PAGE = 4
 
@@ -18,11 +19,23 @@ PAGE = 4
 class World:
     """A scheduler whose steps run at once; each sampled token is 7 until a sequence has its fill."""
 
-    def __init__(self, *, pages: int = 100, max_sequences: int = 8, prefill_tokens: int = 16) -> None:
-        self.cache = CacheCoordinator(pages=pages, page_tokens=PAGE)
-        self.scheduler = Scheduler(self.cache, max_sequences=max_sequences, prefill_tokens=prefill_tokens)
+    def __init__(
+        self,
+        *,
+        pages: int = 100,
+        max_sequences: int = 8,
+        prefill_tokens: int = 16,
+        state_slots: int = 0,
+        block_tokens: int = 1,
+    ) -> None:
+        self.cache = CacheCoordinator(pages=pages, page_tokens=PAGE, state_slots=state_slots, block_tokens=block_tokens)
+        self.scheduler = Scheduler(
+            self.cache, max_sequences=max_sequences, prefill_tokens=prefill_tokens, block_tokens=block_tokens
+        )
+        self.shadow = ShadowModel(page_tokens=PAGE, has_state=state_slots > 0, block_tokens=block_tokens)
         self.finished: list[Sequence] = []
-        self.prefill_tokens = prefill_tokens
+        self.prefill_tokens = max(prefill_tokens, block_tokens)
+        self.least_tokens = max(PAGE, block_tokens)
         self._arrivals = 0
 
     def add(
@@ -47,6 +60,7 @@ class World:
     def step(self) -> Batch:
         batch = self.scheduler.schedule()
         self.check(batch)
+        self.shadow.forward(batch)
         sampling = batch.sampling
         self.scheduler.commit(batch)
         for sequence in sampling:
@@ -61,7 +75,7 @@ class World:
         assert batch.chunks or not self.scheduler.has_work, "work is left, and nothing runs"
         assert len({id(chunk.sequence) for chunk in batch.chunks}) == len(batch.chunks)
         decoding = sum(1 for chunk in batch.chunks if chunk.sequence.remaining == 1)
-        assert batch.tokens <= max(self.prefill_tokens, decoding + PAGE)
+        assert batch.tokens <= max(self.prefill_tokens, decoding + self.least_tokens)
         for chunk in batch.chunks:
             assert chunk.start == chunk.sequence.computed
             assert 0 < chunk.count <= chunk.sequence.remaining
@@ -194,10 +208,13 @@ def test_further_choices_share_the_pages_of_the_prompt() -> None:
     while not leader.prompt_done:
         batch = world.step()
         assert [chunk.sequence for chunk in batch.chunks] == [leader]
-    world.step()
+    # All three draw their first token from the same row.
+    assert batch.chunks[0].forks == tuple(followers)
+    assert [follower.generated for follower in followers] == [1, 1]
     for follower in followers:
         assert follower.page_ids[:4] == leader.page_ids[:4]
-        assert follower.cached_tokens == 16
+        assert follower.cached_tokens == 18
+        assert follower.page_ids[4] != leader.page_ids[4]  # partly filled, so each has its own
     world.run()
 
 
@@ -245,3 +262,99 @@ def test_everything_ends_and_every_page_comes_back(
     assert {id(s) for s in world.finished} | {id(s) for s in cancelled} == {id(s) for s in added}
     assert all(sequence.generated == sequence.max_tokens for sequence in world.finished)
     assert world.cache.pool.held == 0
+
+
+def test_a_prompt_met_before_goes_on_from_the_state_at_its_end() -> None:
+    world = World(state_slots=6, block_tokens=8)
+    prompt = list(range(21))
+    first = world.add(prompt)
+    world.run()
+    again, longer = world.add(prompt), world.add([*prompt[:16], *range(50, 60)])
+    other = world.add(prompt, tenant="ben")
+    world.run()
+    assert (first.cached_tokens, again.cached_tokens, longer.cached_tokens, other.cached_tokens) == (0, 16, 16, 0)
+
+
+def test_a_shared_beginning_gets_its_state_when_it_is_met_the_second_time() -> None:
+    world = World(state_slots=8, block_tokens=8)
+    beginning = list(range(19))
+    asked = [world.add([*beginning, *range(100 * n, 100 * n + 30)]) for n in range(1, 5)]
+    for sequence in asked:
+        world.run()
+        world.scheduler.remove(sequence)
+    late = world.add([*beginning, *range(900, 930)])
+    world.run()
+    assert late.cached_tokens == 16
+
+
+def test_chunks_of_prompts_end_at_blocks_and_small_budgets_still_get_on() -> None:
+    world = World(state_slots=4, block_tokens=8, prefill_tokens=3)
+    long, short = world.add(list(range(30))), world.add(list(range(100, 105)))
+    ends: list[int] = []
+    while not long.prompt_done:
+        ends += [chunk.end for chunk in world.step().chunks if chunk.sequence is long]
+    assert ends == [8, 16, 24, 30]
+    world.run()
+    assert short in world.finished
+
+
+def test_slots_bound_what_runs_and_kept_states_give_way() -> None:
+    world = World(state_slots=3, block_tokens=4, max_sequences=8, prefill_tokens=64)
+    for n in range(5):
+        world.add(list(range(10 * n, 10 * n + 9)), output=20)
+    world.step()
+    assert len(world.scheduler.running) == 3
+    assert world.cache.slots.kept == 0
+    world.run()
+    assert len(world.finished) == 5
+
+
+def test_a_preempted_sequence_goes_on_as_if_nothing_had_happened() -> None:
+    world = World(pages=8, prefill_tokens=64, state_slots=5, block_tokens=4)
+    first, second = world.add(list(range(9)), output=18), world.add(list(range(50, 59)), output=18)
+    world.run()
+    assert world.scheduler.preemptions > 0
+    assert [sequence.generated for sequence in (first, second)] == [18, 18]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    requests=REQUESTS,
+    pages=st.integers(11, 24),
+    max_sequences=st.integers(1, 6),
+    prefill_tokens=st.integers(1, 24),
+    state_slots=st.integers(1, 9),
+    block_tokens=st.sampled_from([4, 8]),
+)
+def test_with_recurrent_state_too_everything_ends_and_every_slot_comes_back(
+    requests: list[tuple[int, int, str, int, int, bool]],
+    pages: int,
+    max_sequences: int,
+    prefill_tokens: int,
+    state_slots: int,
+    block_tokens: int,
+) -> None:
+    world = World(
+        pages=pages,
+        max_sequences=max_sequences,
+        prefill_tokens=prefill_tokens,
+        state_slots=state_slots,
+        block_tokens=block_tokens,
+    )
+    added: list[Sequence] = []
+    for number, (prompt, output, tenant, priority, steps, is_cancelled) in enumerate(requests):
+        text = [n % 3 for n in range(prompt)]
+        leader = world.add(text, output=output, tenant=tenant, priority=priority)
+        added.append(leader)
+        if number % 3 == 0:
+            added.append(world.add(text, output=output, tenant=tenant, priority=priority, leader=leader))
+        for _ in range(steps):
+            world.step()
+        if is_cancelled and leader not in world.finished:
+            world.scheduler.remove(leader)
+            added.remove(leader)
+            world.cache.check_integrity(world.scheduler.sequences())
+    world.run()
+    assert {id(s) for s in world.finished} == {id(s) for s in added}
+    assert all(sequence.generated == sequence.max_tokens for sequence in world.finished)
+    assert world.cache.pool.held == world.cache.slots.held == 0

@@ -1,0 +1,53 @@
+"""A model without numbers: it notes which text each page place and state slot holds, and checks what a batch assumes."""
+
+from __future__ import annotations
+
+from inference_grpc.core.batch import Batch, Chunk
+
+# What was computed: the tenant is not part of it, since equal texts have equal keys and states.
+Text = tuple[int, ...]
+
+
+class ShadowModel:
+    def __init__(self, *, page_tokens: int, has_state: bool, block_tokens: int) -> None:
+        self._page_tokens = page_tokens
+        self._has_state = has_state
+        self._block_tokens = block_tokens
+        self._places: dict[tuple[int, int], Text] = {}  # (page, place in it): the text up to that token
+        # Slot: the text it has seen, and how much of that was computed in whole blocks of a prompt.
+        self._states: dict[int, tuple[Text, int]] = {}
+
+    def forward(self, batch: Batch) -> None:
+        for move in batch.moves:
+            if move.kind == "page":
+                for place in range(self._page_tokens):
+                    self._places[move.target, place] = self._places.get((move.source, place), ())
+            else:
+                self._states[move.target] = self._states[move.source]
+        for chunk in batch.chunks:
+            self._check_keys(chunk, chunk.start)
+            if self._has_state:
+                self._advance(chunk)
+            for position in range(chunk.start, chunk.end):
+                place = self._place(chunk, position)
+                self._places[place] = tuple(chunk.sequence.token_ids[: position + 1])
+        for chunk in batch.chunks:  # no chunk wrote over what another one needs
+            self._check_keys(chunk, chunk.end)
+
+    def _check_keys(self, chunk: Chunk, tokens: int) -> None:
+        for position in range(tokens):
+            text = tuple(chunk.sequence.token_ids[: position + 1])
+            assert self._places[self._place(chunk, position)] == text, f"position {position} holds another text"
+
+    def _advance(self, chunk: Chunk) -> None:
+        slot = chunk.sequence.state_slot
+        assert slot is not None
+        seen, in_blocks = self._states[slot] if chunk.start else ((), 0)
+        assert seen == tuple(chunk.sequence.token_ids[: chunk.start]), "the state has seen another text"
+        blocks_end = chunk.sequence.prompt_tokens // self._block_tokens * self._block_tokens
+        assert in_blocks == min(chunk.start, blocks_end), "the state was not computed in the same blocks"
+        assert chunk.end >= blocks_end or chunk.end % self._block_tokens == 0, "a chunk ends inside a block"
+        self._states[slot] = tuple(chunk.sequence.token_ids[: chunk.end]), min(chunk.end, blocks_end)
+
+    def _place(self, chunk: Chunk, position: int) -> tuple[int, int]:
+        return chunk.sequence.page_ids[position // self._page_tokens], position % self._page_tokens
