@@ -53,5 +53,7 @@ class NameHoldsKey(PortalError):
         super().__init__("The name holds an API key, and names are shown: choose another, and revoke that key.")
 
 
-class NotDeletable(PortalError):
-    code = "not_deletable"
+class NotPossible(PortalError):
+    """Asked of a row in a state that does not allow it."""
+
+    code = "not_possible"

@@ -39,5 +39,10 @@ def search_organizations(text: str = "") -> QuerySet[Organization]:
     return found
 
 
+def organization_by_slug(slug: str) -> Organization | None:
+    """For the service's own use: pages of members go through portal.access."""
+    return Organization.objects.filter(slug=slug).first()
+
+
 def organizations_by_id(organization_ids: list[int]) -> dict[int, Organization]:
     return Organization.objects.in_bulk(organization_ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from functools import partial
 
+from allauth.mfa.utils import is_mfa_enabled
 from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -13,8 +14,9 @@ from django.utils.text import slugify
 from billing.accounts.services import change_time_zone, open_account
 from billing.errors import KeyReused
 from billing.ledger.services import grant_credit
+from portal.api_keys import management
 from portal.audit.services import record_event
-from portal.errors import LastOwner, NameTaken
+from portal.errors import LastOwner, NameTaken, NotPossible
 from portal.organizations.models import Member, Organization, Project
 from portal.organizations.roles import Role
 from portal.quotas import snapshot
@@ -99,6 +101,47 @@ def change_settings(*, organization: Organization, name: str, time_zone: str, ac
 
 
 @transaction.atomic
+def set_two_factor_required(*, organization: Organization, is_required: bool, actor: User) -> None:
+    """Members without a second factor are kept out until they set one up. Whoever asks for it has one themselves."""
+    if is_required and not is_mfa_enabled(actor):
+        raise NotPossible(
+            "Set up two-factor authentication for your own account first, or you would lock yourself out."
+        )
+    changed = Organization.objects.filter(id=organization.id, requires_two_factor=not is_required).update(
+        requires_two_factor=is_required
+    )
+    if not changed:
+        return
+    organization.requires_two_factor = is_required
+    record_event(
+        organization_id=organization.id,
+        actor=actor,
+        action="organization.two_factor_changed",
+        subject=organization,
+        before={"requires two-factor authentication": not is_required},
+        after={"requires two-factor authentication": is_required},
+    )
+
+
+@transaction.atomic
+def rename_project(*, project: Project, name: str, actor: User) -> None:
+    """The slug stays, so that scripts keep working. A repeat changes nothing."""
+    before = project.name
+    if before == name:
+        return
+    project.name = name
+    project.save(update_fields=["name"])
+    record_event(
+        organization_id=project.organization_id,
+        actor=actor,
+        action="project.renamed",
+        subject=project,
+        before={"name": before},
+        after={"name": name},
+    )
+
+
+@transaction.atomic
 def create_project(*, organization: Organization, name: str, actor: User) -> Project:
     slug = slugify(name)[:60].strip("-") or "project"
     try:
@@ -151,6 +194,7 @@ def change_role(*, member: Member, role: Role, actor: User) -> None:
         _require_another_owner(member)
     member.role = role
     member.save(update_fields=["role"])
+    management.revoke_beyond(member=member, role=role, actor=actor)
     record_event(
         organization_id=member.organization_id,
         actor=actor,
@@ -164,7 +208,7 @@ def change_role(*, member: Member, role: Role, actor: User) -> None:
 
 @transaction.atomic
 def remove_member(*, member: Member, actor: User) -> None:
-    """Their keys stay: a key belongs to its project."""
+    """Their API keys stay, since a key belongs to its project; their management keys act in their name, and end."""
     if member.role == Role.OWNER:
         _require_another_owner(member)
     record_event(
@@ -175,4 +219,5 @@ def remove_member(*, member: Member, actor: User) -> None:
         label=member.user.email,
         before={"role": member.role},
     )
+    management.revoke_beyond(member=member, role=None, actor=actor)
     member.delete()

@@ -1,0 +1,171 @@
+"""Compares every rule with what the books say now, and raises what it finds.
+
+Reads billing's selectors only, so an alert and an invoice tell the same figures. Running calls are not counted yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db import DatabaseError
+
+from billing.ledger import selectors as ledger
+from billing.money import divide_half_even, format_nano, to_decimal
+from billing.usage import selectors as usage
+from portal.alerts.models import AlertRule, BudgetWindow, RuleKind
+from portal.alerts.services import raise_alert, scope_name
+
+logger = logging.getLogger(__name__)
+
+# An ordinary hour is the median of those that cost anything in a week; with fewer of them nothing is ordinary yet.
+HISTORY = timedelta(days=7)
+LEAST_HOURS = 12
+FAILURES_SPAN = timedelta(minutes=15)
+LEAST_CALLS = 20
+
+
+def evaluate_all(*, now: datetime) -> int:
+    """Returns how many alerts were raised. Safe to repeat: a threshold is told of once in its window."""
+    raised = 0
+    rules = AlertRule.objects.filter(organization__closed_at=None).select_related("organization", "project", "api_key")
+    for rule in rules.order_by("organization_id", "id").iterator(500):
+        try:
+            raised += _EVALUATE[RuleKind(rule.kind)](rule, now)
+        except DatabaseError:
+            # One organization's trouble must not keep the others' alerts back.
+            logger.exception("alert_rule_not_evaluated rule=%s", rule.id)
+    return raised
+
+
+def window_bounds(window: str, zone: ZoneInfo, now: datetime) -> tuple[datetime, datetime]:
+    """Start and end of the calendar day, week (from Monday) or month of `now` in the zone."""
+    midnight = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    if window == BudgetWindow.DAY:
+        return midnight, midnight + timedelta(days=1)
+    if window == BudgetWindow.WEEK:
+        start = midnight - timedelta(days=midnight.weekday())
+        return start, start + timedelta(days=7)
+    start = midnight.replace(day=1)
+    return start, (start + timedelta(days=32)).replace(day=1)
+
+
+def _spent(rule: AlertRule, start: datetime, end: datetime) -> int:
+    group, key = "total", ""
+    if rule.project_id:
+        group, key = "project", str(rule.project_id)
+    elif rule.api_key_id:
+        group, key = "api_key", str(rule.api_key_id)
+    rows = usage.summary(rule.organization_id, start, end, group)
+    return sum(row.cost_nano for row in rows if row.key == key)
+
+
+def _currency(rule: AlertRule) -> str:
+    return ledger.balance(rule.organization_id).currency
+
+
+def _amount(amount_nano: int) -> str:
+    """Exact decimal text, as in the management API."""
+    return f"{to_decimal(amount_nano):f}"
+
+
+def _budget(rule: AlertRule, now: datetime) -> bool:
+    assert rule.amount_nano is not None
+    start, end = window_bounds(rule.window, ZoneInfo(rule.organization.time_zone), now)
+    spent = _spent(rule, start, end)
+    crossed = [threshold for threshold in rule.thresholds if spent * 100 >= threshold * rule.amount_nano]
+    if not crossed:
+        return False
+    currency, threshold = _currency(rule), max(crossed)
+    whole = format_nano(rule.amount_nano, currency)
+    title = f"{threshold} % of the {rule.window}'s budget of {whole} is spent ({scope_name(rule)})"
+    return _raise(
+        rule,
+        threshold,
+        start,
+        title,
+        {
+            "threshold_percent": threshold,
+            "spent": _amount(spent),
+            "budget": _amount(rule.amount_nano),
+            "currency": currency,
+            "window": rule.window,
+            "window_start": start.isoformat(),
+            "window_end": end.isoformat(),
+        },
+    )
+
+
+def _credit(rule: AlertRule, now: datetime) -> bool:
+    """Again each day while it is low."""
+    assert rule.amount_nano is not None
+    balance = ledger.balance(rule.organization_id, now=now)
+    if balance.available_nano >= rule.amount_nano:
+        return False
+    start, _ = window_bounds(BudgetWindow.DAY, ZoneInfo(rule.organization.time_zone), now)
+    left = format_nano(max(0, balance.available_nano), balance.currency)
+    title = f"{left} of credit is left, below {format_nano(rule.amount_nano, balance.currency)}"
+    facts = {
+        "available": _amount(balance.available_nano),
+        "threshold": _amount(rule.amount_nano),
+        "currency": balance.currency,
+    }
+    return _raise(rule, 0, start, title, facts)
+
+
+def _spend_anomaly(rule: AlertRule, now: datetime) -> bool:
+    """The hour up to now against the median of the week's hours that cost anything."""
+    assert rule.amount_nano is not None
+    latest = _spent(rule, now - timedelta(hours=1), now)
+    if latest <= rule.amount_nano:
+        return False
+    history = usage.summary(rule.organization_id, now - HISTORY, now - timedelta(hours=1), "hour")
+    costs = [row.cost_nano for row in history if row.cost_nano > 0]
+    if len(costs) < LEAST_HOURS:
+        return False
+    ordinary = int(median(costs))
+    (percent,) = rule.thresholds
+    if latest * 100 <= ordinary * percent:
+        return False
+    currency = _currency(rule)
+    times = divide_half_even(latest * 10, ordinary) if ordinary else 0
+    title = f"{format_nano(latest, currency)} was spent in an hour, {times // 10}.{times % 10} times an ordinary hour"
+    facts = {
+        "spent": _amount(latest),
+        "ordinary": _amount(ordinary),
+        "currency": currency,
+        "threshold_percent": percent,
+    }
+    return _raise(rule, percent, _hour(now), title, facts)
+
+
+def _failures(rule: AlertRule, now: datetime) -> bool:
+    rows = {row.key: row.requests for row in usage.summary(rule.organization_id, now - FAILURES_SPAN, now, "status")}
+    total, failed = sum(rows.values()), rows.get("failed", 0)
+    (percent,) = rule.thresholds
+    if total < LEAST_CALLS or failed * 100 <= percent * total:
+        return False
+    title = f"{failed} of {total} calls failed in 15 minutes"
+    facts = {"failed": failed, "calls": total, "minutes": 15, "threshold_percent": percent}
+    return _raise(rule, percent, _hour(now), title, facts)
+
+
+def _hour(now: datetime) -> datetime:
+    return now.replace(minute=0, second=0, microsecond=0)
+
+
+def _raise(rule: AlertRule, threshold: int, window_start: datetime, title: str, facts: dict[str, Any]) -> bool:
+    told = {"rule_id": rule.id, "kind": rule.kind, "scope": scope_name(rule), **facts}
+    return raise_alert(rule=rule, threshold=threshold, window_start=window_start, title=title, facts=told) is not None
+
+
+_EVALUATE: dict[RuleKind, Callable[[AlertRule, datetime], bool]] = {
+    RuleKind.BUDGET: _budget,
+    RuleKind.CREDIT: _credit,
+    RuleKind.SPEND_ANOMALY: _spend_anomaly,
+    RuleKind.FAILURES: _failures,
+}
