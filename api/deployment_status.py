@@ -1,4 +1,4 @@
-"""Asks every engine how it is, for the operator's pages."""
+"""Asks every engine how it is, for the operator's pages and the operations view."""
 
 from __future__ import annotations
 
@@ -7,22 +7,46 @@ from collections.abc import Sequence
 
 from django.utils import timezone
 
+from api import live
 from inference_grpc.client import EngineClient, EngineInfo
 from inference_grpc.errors import EngineError
 from portal.catalog.selectors import DeploymentInfo
 from portal.catalog.status import DeploymentStatus, record
+from portal.operations.services import EngineFigures, record_samples
 
 TIMEOUT_S = 5.0
 
 
-def ask_engines(deployments: Sequence[DeploymentInfo]) -> None:
-    """Records each one's answer or failure. Safe to repeat; an engine that is slow delays no other."""
+def ask_deployments(deployments: Sequence[DeploymentInfo]) -> None:
+    """Keeps each engine's answer or failure as its status, and a sample of every deployment. Safe to repeat; an engine
+    that is slow delays no other. An upstream is not asked: its sample has the calls that run there, no more."""
+    engines = [each for each in deployments if each.kind == "engine"]
 
     async def ask_all() -> list[EngineInfo | BaseException]:
-        return await asyncio.gather(*(_ask(each.address) for each in deployments), return_exceptions=True)
+        return await asyncio.gather(*(_ask(each.address) for each in engines), return_exceptions=True)
 
-    for deployment, answer in zip(deployments, asyncio.run(ask_all()), strict=True):
+    figures: dict[int, EngineFigures | None] = dict.fromkeys(each.id for each in deployments)
+    for deployment, answer in zip(engines, asyncio.run(ask_all()), strict=True):
         record(deployment.id, _status(answer))
+        if isinstance(answer, EngineInfo):
+            figures[deployment.id] = _figures(answer)
+    if record_samples(figures, now=timezone.now()):
+        live.announce_samples()
+
+
+def _figures(info: EngineInfo) -> EngineFigures:
+    return EngineFigures(
+        running=info.running,
+        waiting=info.waiting,
+        max_sequences=info.max_sequences,
+        pages_used=info.pages_total - info.pages_free,
+        pages_total=info.pages_total,
+        prompt_tokens=info.prompt_tokens,
+        prefix_hit_tokens=info.prefix_hit_tokens,
+        completion_tokens=info.completion_tokens,
+        drafted_tokens=info.drafted_tokens,
+        accepted_tokens=info.accepted_tokens,
+    )
 
 
 async def _ask(address: str) -> EngineInfo:

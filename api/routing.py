@@ -8,7 +8,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from api import endpoints
+from api import endpoints, live
 from api.consumer import InferenceConsumer
 from api.endpoints import MODELS_PATH, Exchange, style_of
 from api.errors import ApiError
@@ -59,6 +59,8 @@ class Application:
         elif scope["path"] == RESPONSES_PATH:
             await self.gateway.ensure_started()
             await ResponsesSocket(self.gateway)(scope, receive, send)
+        elif scope["path"] == live.OPERATIONS_PATH:
+            await live.application(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 

@@ -11,6 +11,7 @@ from billing.errors import PaymentProviderError
 from billing.invoices import services as invoices
 from billing.ledger.services import expire_credits as expire_due_credits
 from billing.payments import services as payments
+from billing.rollups import services as rollups
 
 _PUSH_RETRIES = 8
 
@@ -44,3 +45,14 @@ def push_pending() -> None:
 @shared_task(name="billing.tasks.expire_credits")  # type: ignore[untyped-decorator]  # Celery has no types
 def expire_credits() -> None:
     expire_due_credits(now=timezone.now())
+
+
+@shared_task(name="billing.tasks.take_rollups")  # type: ignore[untyped-decorator]  # Celery has no types
+def take_rollups() -> None:
+    """Add what has ended to the rollups. Sums are exact without it, only slower to read."""
+    rollups.take_pending(now=timezone.now())
+
+
+@shared_task(name="billing.tasks.forget_rollup_minutes")  # type: ignore[untyped-decorator]  # Celery has no types
+def forget_rollup_minutes() -> None:
+    rollups.forget_minutes(now=timezone.now())

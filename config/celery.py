@@ -22,13 +22,16 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "pull receipts": {"task": "api.tasks.pull_receipts", "schedule": 5.0},
     "close stale records": {"task": "api.tasks.close_stale_records", "schedule": 60.0},
     "refresh balances": {"task": "api.tasks.refresh_balances", "schedule": 30.0},
-    "ask deployments": {"task": "api.tasks.ask_deployments", "schedule": 10.0},
+    "ask deployments": {"task": "api.tasks.ask_deployments", "schedule": 5.0},
     "forget kept answers": {"task": "api.tasks.forget_kept_answers", "schedule": crontab(minute=50)},
     "expire invitations": {"task": "portal.tasks.expire_invitations", "schedule": crontab(minute=30)},
     "publish snapshots": {"task": "portal.tasks.publish_snapshots", "schedule": 60.0},
     # Hourly, because the month ends at another hour in each organization's time zone; a repeat does nothing.
     "run the month": {"task": "billing.tasks.run_month", "schedule": crontab(minute=10)},
     "push pending invoices": {"task": "billing.tasks.push_pending", "schedule": crontab(minute=40)},
+    "take rollups": {"task": "billing.tasks.take_rollups", "schedule": 5.0},
+    "forget rollup minutes": {"task": "billing.tasks.forget_rollup_minutes", "schedule": crontab(minute=35)},
+    "tidy operations": {"task": "portal.tasks.tidy_operations", "schedule": crontab(minute=45)},
     "expire credits": {"task": "billing.tasks.expire_credits", "schedule": crontab(minute=20)},
 }
 app.conf.beat_schedule = BEAT_SCHEDULE

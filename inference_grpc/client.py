@@ -90,6 +90,8 @@ class EngineInfo:
     prompt_tokens: int
     completion_tokens: int
     steps: int
+    drafted_tokens: int
+    accepted_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

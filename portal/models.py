@@ -4,6 +4,7 @@ from portal.alerts.models import Alert, AlertRule, WebhookDelivery, WebhookEndpo
 from portal.api_keys.models import ApiKey, ManagementKey, RetiredSecret
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Deployment, Model
+from portal.operations.models import DeploymentRollup, DeploymentSample, RefusalCount
 from portal.operator.models import InvoiceRun
 from portal.organizations.models import Invitation, Member, Organization, Project
 from portal.quotas.models import Quota
@@ -15,6 +16,8 @@ __all__ = [
     "ApiKey",
     "AuditEvent",
     "Deployment",
+    "DeploymentRollup",
+    "DeploymentSample",
     "Invitation",
     "InvoiceRun",
     "ManagementKey",
@@ -23,6 +26,7 @@ __all__ = [
     "Organization",
     "Project",
     "Quota",
+    "RefusalCount",
     "RetiredSecret",
     "User",
     "WebhookDelivery",

@@ -56,6 +56,7 @@ OPERATOR_PAGES = [
         "",
         [
             ("Overview", "house", "operator_home"),
+            ("Operations", "activity", "operations"),
             ("Organizations", "building-2", "operator_organizations"),
         ],
     ),
@@ -64,6 +65,7 @@ OPERATOR_PAGES = [
         [
             ("Models and prices", "boxes", "operator_models"),
             ("Engines", "server", "operator_engines"),
+            ("Capacity and cost", "cpu", "capacity"),
         ],
     ),
     (

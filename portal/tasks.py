@@ -5,6 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 from django.utils import timezone
 
+from portal.operations import services as operations
 from portal.operator import services as operator
 from portal.organizations import invitations
 from portal.quotas import snapshot
@@ -24,3 +25,8 @@ def expire_invitations() -> int:
 @shared_task(name="portal.tasks.run_invoices")  # type: ignore[untyped-decorator]  # Celery has no types
 def run_invoices(run_id: int) -> None:
     operator.execute_run(run_id)
+
+
+@shared_task(name="portal.tasks.tidy_operations")  # type: ignore[untyped-decorator]  # Celery has no types
+def tidy_operations() -> None:
+    operations.tidy(now=timezone.now())

@@ -11,6 +11,7 @@ from portal.billing_pages import views as billing
 from portal.catalog import views as catalog
 from portal.home import views as home
 from portal.mailbox import views as mailbox
+from portal.operations import views as operations
 from portal.operator import catalog_views as operator_catalog
 from portal.operator import money_views as operator_money
 from portal.operator import views as operator
@@ -51,6 +52,10 @@ organization_pages: list[URLPattern | URLResolver] = [
 
 operator_pages: list[URLPattern | URLResolver] = [
     path("", operator.overview, name="operator_home"),
+    path("operations", operations.operations, name="operations"),
+    path("operations/data.json", operations.data, name="operations_data"),
+    path("operations/organizations", operations.organization_options, name="operations_organizations"),
+    path("capacity", operations.capacity, name="capacity"),
     path("organizations", operator.organizations, name="operator_organizations"),
     path("organizations/<slug:slug>", operator.organization, name="operator_organization"),
     path("organizations/<slug:slug>/credit", operator.grant_credit, name="operator_credit"),

@@ -187,3 +187,30 @@ def _floor(moment: datetime, grain_s: int) -> datetime:
 def _ceil(moment: datetime, grain_s: int) -> datetime:
     floor = _floor(moment, grain_s)
     return floor if floor == moment else floor + timedelta(seconds=grain_s)
+
+
+def first_use() -> datetime | None:
+    """When the oldest record started. A read of all records: for commands."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT MIN(started_at) FROM billing_usage_record")
+        found: datetime | None = cursor.fetchone()[0]
+        return found
+
+
+@dataclass(frozen=True)
+class PendingState:
+    """How far the rollups are behind."""
+
+    count: int
+    oldest_finished_at: datetime | None
+
+
+def pending() -> PendingState:
+    """Reads everything that is pending: seconds' worth, unless nobody takes it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT COUNT(*), (SELECT record.finished_at FROM billing_rollup_pending oldest"
+            " JOIN billing_usage_record record ON record.request_id = oldest.record_id ORDER BY oldest.id LIMIT 1)"
+            " FROM billing_rollup_pending"
+        )
+        return PendingState(*cursor.fetchone())

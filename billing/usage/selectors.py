@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 
 from billing.rollups.selectors import UsageSum, summary
 from billing.usage.models import RecordStatus, UsageAdjustment, UsageRecord
@@ -18,6 +18,7 @@ __all__ = [
     "UsageFilters",
     "UsagePage",
     "UsageSum",
+    "active_by_deployment",
     "record",
     "spent_nano",
     "summary",
@@ -117,3 +118,12 @@ def spent_nano(organization_id: int, start: datetime, end: datetime) -> int:
 def total_hold_nano() -> int:
     """Σ hold over all organizations: 0 when nothing runs."""
     return UsageRecord.objects.filter(status=RecordStatus.STARTED).aggregate(total=Sum("hold_nano"))["total"] or 0
+
+
+def active_by_deployment() -> dict[int, tuple[int, int]]:
+    """Running requests of each deployment, and how many of them stream."""
+    started = UsageRecord.objects.filter(status=RecordStatus.STARTED, deployment_id__isnull=False)
+    rows = started.values_list("deployment_id").annotate(
+        calls=Count("request_id"), streams=Count("request_id", filter=Q(is_stream=True))
+    )
+    return {deployment_id: (calls, streams) for deployment_id, calls, streams in rows if deployment_id is not None}

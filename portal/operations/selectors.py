@@ -1,0 +1,318 @@
+"""The operations view as plain values: what the page, its JSON address and the WebSocket all show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection
+
+from billing.rollups import service
+from billing.rollups.histograms import Latency
+from billing.rollups.service import Group, ServiceFilters, ServiceSums
+from portal.catalog import selectors as catalog
+from portal.operations.gauges import COUNT_BITS, Gauge, percentile
+from portal.operations.models import DeploymentSample
+from portal.operations.services import floor
+from portal.organizations import selectors as organizations
+
+PERCENTS = (50, 95, 99)
+# A sample older than this says nothing about now.
+FRESH = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """How far back, from which rollups, and how far apart the points are."""
+
+    label: str
+    span: timedelta
+    grain_s: int
+    step_s: int
+    # Of the table by organization, which would otherwise read a row for each and minute.
+    group_grain_s: int
+
+
+RANGES = {
+    "15m": Range("15 min", timedelta(minutes=15), 60, 60, 60),
+    "24h": Range("24 h", timedelta(hours=24), 60, 900, 3600),
+    "30d": Range("30 d", timedelta(days=30), 3600, 21_600, 86_400),
+}
+DEFAULT_RANGE = "15m"
+GROUPS: dict[Group, str] = {"model": "Model", "deployment": "Deployment", "organization": "Organization"}
+
+
+@dataclass(frozen=True, slots=True)
+class ViewFilters:
+    range: str = DEFAULT_RANGE
+    group: Group = "model"
+    service: ServiceFilters = field(default_factory=ServiceFilters)
+
+
+def view(filters: ViewFilters, *, now: datetime) -> dict[str, Any]:
+    """Everything on the page, as JSON values; times in seconds since 1970, latencies in seconds."""
+    chosen = RANGES[filters.range]
+    start = floor(now - chosen.span, chosen.step_s)
+    times = list(range(int(start.timestamp()), int(now.timestamp()) + 1, chosen.step_s))
+    steps = service.over_time(filters.service, start, now, grain_s=chosen.grain_s, step_s=chosen.step_s)
+    gauges = _gauges_over_time(filters.service, start, chosen)
+    return {
+        "range": filters.range,
+        "step_s": chosen.step_s,
+        "times": times,
+        "now": int(now.timestamp()),
+        **_latency_series(steps, times),
+        "throughput": _throughput(steps, times, chosen.step_s, now),
+        "failures": _failures(steps, times),
+        "gauges": _gauge_series(gauges, times),
+        "refusals": _refusals(filters.service, start, chosen, times),
+        "present": _present(filters.service, now),
+        "groups": _groups(filters, chosen, now),
+        "sums": _sums_of(_total(steps.values())),
+    }
+
+
+def _latency_series(steps: Mapping[int, ServiceSums], times: list[int]) -> dict[str, Any]:
+    empty = ServiceSums()
+    return {
+        kind.name.lower(): {
+            f"p{percent}": [_seconds(steps.get(at, empty).percentile_ms(kind, percent)) for at in times]
+            for percent in PERCENTS
+        }
+        for kind in Latency
+    }
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else round(milliseconds / 1000, 6)
+
+
+def _throughput(
+    steps: Mapping[int, ServiceSums], times: list[int], step_s: int, now: datetime
+) -> dict[str, list[float | None]]:
+    """Per second; the last step by the part of it that has passed."""
+    empty = ServiceSums()
+
+    def rate(read: Callable[[ServiceSums], int]) -> list[float | None]:
+        return [round(read(steps.get(at, empty)) / max(1.0, min(step_s, now.timestamp() - at)), 3) for at in times]
+
+    return {
+        "output": rate(lambda sums: sums.completion_tokens),
+        "input": rate(lambda sums: sums.prompt_tokens - sums.cached_tokens),
+        "cached": rate(lambda sums: sums.cached_tokens),
+        "requests": rate(lambda sums: sums.requests),
+    }
+
+
+def _failures(steps: Mapping[int, ServiceSums], times: list[int]) -> dict[str, list[int]]:
+    """Counts by class; classes without any are left out."""
+    empty = ServiceSums()
+    rows = {name: [steps.get(at, empty).failed[name] for at in times] for name in empty.failed}
+    rows["cancelled"] = [steps.get(at, empty).cancelled for at in times]
+    return {name: counts for name, counts in rows.items() if any(counts)}
+
+
+# Gauges ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _GaugeSums:
+    """Of one step; means of one deployment are added up over deployments."""
+
+    streams: float = 0.0
+    running: float = 0.0
+    waiting: float = 0.0
+    prompt_tokens: int = 0
+    prefix_hit_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    slots: dict[int, int] = field(default_factory=dict)
+
+
+_GAUGES = """
+SELECT extract(epoch FROM start)::bigint / %(step_s)s * %(step_s)s AS step, deployment_id,
+       SUM(active_streams_sum)::float8 / SUM(samples), SUM(running_sum)::float8 / NULLIF(SUM(answered), 0),
+       SUM(waiting_sum)::float8 / NULLIF(SUM(answered), 0), SUM(prompt_tokens)::bigint, SUM(prefix_hit_tokens)::bigint,
+       SUM(drafted_tokens)::bigint, SUM(accepted_tokens)::bigint
+  FROM portal_deployment_rollup WHERE {where} GROUP BY 1, 2
+"""
+_GAUGE_SLOTS = f"""
+SELECT extract(epoch FROM start)::bigint / %(step_s)s * %(step_s)s AS step, packed >> {COUNT_BITS},
+       SUM(packed & ((1::bigint << {COUNT_BITS}) - 1))::bigint
+  FROM portal_deployment_rollup CROSS JOIN unnest(histogram) packed WHERE {{where}} GROUP BY 1, 2
+"""  # noqa: S608 - constants only
+_OF_DEPLOYMENTS = """
+grain_s = %(grain_s)s AND start >= %(start)s
+AND (%(deployment_ids)s::bigint[] IS NULL OR deployment_id = ANY(%(deployment_ids)s::bigint[]))
+"""
+
+
+def _deployment_ids(filters: ServiceFilters) -> list[int] | None:
+    """Which deployments the filters leave; None for all. An organization's calls have no deployments of their own."""
+    if filters.deployment_id is not None:
+        return [filters.deployment_id]
+    if filters.model:
+        return [deployment.id for deployment in catalog.deployments(model__name=filters.model)]
+    return None
+
+
+def _gauges_over_time(filters: ServiceFilters, start: datetime, chosen: Range) -> dict[int, _GaugeSums]:
+    parameters: dict[str, Any] = {
+        "step_s": chosen.step_s,
+        "grain_s": chosen.grain_s,
+        "start": start,
+        "deployment_ids": _deployment_ids(filters),
+    }
+    steps: dict[int, _GaugeSums] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(_GAUGES.format(where=_OF_DEPLOYMENTS), parameters)
+        for step, _, streams, running, waiting, *counts in cursor.fetchall():
+            sums = steps.setdefault(step, _GaugeSums())
+            sums.streams += streams
+            sums.running += running or 0.0
+            sums.waiting += waiting or 0.0
+            sums.prompt_tokens += counts[0]
+            sums.prefix_hit_tokens += counts[1]
+            sums.drafted_tokens += counts[2]
+            sums.accepted_tokens += counts[3]
+        cursor.execute(_GAUGE_SLOTS.format(where=_OF_DEPLOYMENTS), parameters)
+        for step, slot, count in cursor.fetchall():
+            steps[step].slots[slot] = count
+    return steps
+
+
+def _gauge_series(steps: Mapping[int, _GaugeSums], times: list[int]) -> dict[str, Any]:
+    def each(read: Callable[[_GaugeSums], float | None]) -> list[float | None]:
+        values = [read(steps[at]) if at in steps else None for at in times]
+        return [None if value is None else round(value, 4) for value in values]
+
+    def kv(percent: float) -> Callable[[_GaugeSums], float | None]:
+        return lambda sums: _share(percentile(sums.slots, Gauge.KV_PERCENT, percent), 100)
+
+    return {
+        "kv": {f"p{percent}": each(kv(percent)) for percent in PERCENTS},
+        "running": each(lambda sums: sums.running),
+        "waiting": each(lambda sums: sums.waiting),
+        "streams": each(lambda sums: sums.streams),
+        "prefix_hit": each(lambda sums: _share(sums.prefix_hit_tokens, sums.prompt_tokens)),
+        "acceptance": each(lambda sums: _share(sums.accepted_tokens, sums.drafted_tokens)),
+    }
+
+
+def _share(part: float | None, whole: float) -> float | None:
+    return None if part is None or not whole else min(1.0, part / whole)
+
+
+# Refusals -------------------------------------------------------------------------------------------
+
+_REFUSALS = """
+SELECT extract(epoch FROM start)::bigint / %(step_s)s * %(step_s)s, code, SUM(count)::bigint
+  FROM portal_refusal_count
+ WHERE grain_s IN (60, 3600) AND start >= %(start)s
+   AND (%(organization_id)s::bigint IS NULL OR organization_id = %(organization_id)s)
+ GROUP BY 1, 2
+"""
+
+
+def _refusals(filters: ServiceFilters, start: datetime, chosen: Range, times: list[int]) -> dict[str, list[int]]:
+    """By reason, most frequent first. Refused calls reach no deployment, so model and deployment do not filter them."""
+    codes: dict[str, dict[int, int]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(_REFUSALS, {"step_s": chosen.step_s, "start": start, "organization_id": filters.organization_id})
+        for step, code, count in cursor.fetchall():
+            codes.setdefault(code, {})[step] = count
+    ordered = sorted(codes.items(), key=lambda item: (-sum(item[1].values()), item[0]))
+    return {code: [counts.get(at, 0) for at in times] for code, counts in ordered}
+
+
+# Now ------------------------------------------------------------------------------------------------
+
+
+def _present(filters: ServiceFilters, now: datetime) -> dict[str, Any]:
+    """The latest round of samples, added up; `sampled_at` is None when none is fresh."""
+    samples = DeploymentSample.objects.filter(taken_at__gte=now - FRESH)
+    ids = _deployment_ids(filters)
+    if ids is not None:
+        samples = samples.filter(deployment_id__in=ids)
+    latest: dict[int, list[DeploymentSample]] = {}
+    for sample in samples.order_by("-taken_at"):
+        latest.setdefault(sample.deployment_id, []).append(sample)
+    newest = [rows[0] for rows in latest.values()]
+    used, total = (sum(getattr(row, name) or 0 for row in newest) for name in ("pages_used", "pages_total"))
+    return {
+        "sampled_at": max((int(row.taken_at.timestamp()) for row in newest), default=None),
+        "streams": sum(row.active_streams for row in newest),
+        "calls": sum(row.active_calls for row in newest),
+        "running": sum(row.running or 0 for row in newest),
+        "waiting": sum(row.waiting or 0 for row in newest),
+        "capacity": sum(row.max_sequences or 0 for row in newest),
+        "pages_used": used,
+        "pages_total": total,
+        "kv": _share(used, total),
+        "output_per_s": round(sum(_rate(rows) for rows in latest.values()), 1),
+    }
+
+
+def _rate(rows: list[DeploymentSample]) -> float:
+    """Output tokens per second of one deployment, over its fresh samples (newest first)."""
+    known = [row for row in rows if row.completion_tokens is not None]
+    if len(known) < 2:
+        return 0.0
+    newest, oldest = known[0], known[-1]
+    elapsed_s = (newest.taken_at - oldest.taken_at).total_seconds()
+    # A restart in between leaves less than before: then nothing is said.
+    return max(0, (newest.completion_tokens or 0) - (oldest.completion_tokens or 0)) / elapsed_s
+
+
+# By group -------------------------------------------------------------------------------------------
+
+
+def _total(rows: Iterable[ServiceSums]) -> ServiceSums:
+    total = ServiceSums()
+    for row in rows:
+        total.requests += row.requests
+        total.completion_tokens += row.completion_tokens
+        total.prompt_tokens += row.prompt_tokens
+        total.cached_tokens += row.cached_tokens
+        total.cancelled += row.cancelled
+        for name, count in row.failed.items():
+            total.failed[name] += count
+        for kind, buckets in row.latencies.items():
+            for bucket, count in buckets.items():
+                total.latencies[kind][bucket] = total.latencies[kind].get(bucket, 0) + count
+    return total
+
+
+def _sums_of(sums: ServiceSums) -> dict[str, Any]:
+    failed = sum(sums.failed.values())
+    return {
+        "requests": sums.requests,
+        "output": sums.completion_tokens,
+        "failed": failed,
+        "failed_share": _share(failed, sums.requests),
+        "cached_share": _share(sums.cached_tokens, sums.prompt_tokens),
+        **{
+            kind.name.lower(): {f"p{percent}": _seconds(sums.percentile_ms(kind, percent)) for percent in PERCENTS}
+            for kind in Latency
+        },
+    }
+
+
+def _groups(filters: ViewFilters, chosen: Range, now: datetime) -> list[dict[str, Any]]:
+    grain_s = chosen.group_grain_s if filters.group == "organization" else chosen.grain_s
+    start = floor(now - chosen.span, grain_s)
+    rows = service.by_group(filters.group, filters.service, start, now, grain_s=grain_s)
+    names = _names(filters.group, [key for key, _ in rows])
+    return [{"key": key, "name": names.get(key, key), **_sums_of(sums)} for key, sums in rows]
+
+
+def _names(group: Group, keys: list[str]) -> dict[str, str]:
+    if group == "deployment":
+        known = {str(row.id): f"{row.model} at {row.address}" for row in catalog.deployments()}
+        return {key: known.get(key, f"#{key}" if key != "0" else "none") for key in keys}
+    if group == "organization":
+        found = organizations.organizations_by_id([int(key) for key in keys])
+        return {str(number): organization.name for number, organization in found.items()}
+    return {}

@@ -1,0 +1,290 @@
+// The operations view: lines over time by uPlot, from the JSON that data-address names, then pushed over a WebSocket.
+(() => {
+  "use strict";
+  const page = document.getElementById("operations");
+  if (!page) return;
+  const RETRY_MS = [1000, 2000, 5000, 10000];
+  const STALE_S = 30;
+  const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+  const exact = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+
+  const seconds = (value) => {
+    if (value >= 100) return `${Math.round(value)} s`;
+    if (value >= 1) return `${value.toPrecision(3)} s`;
+    return value >= 0.1 ? `${Math.round(value * 1000)} ms` : `${Number((value * 1000).toPrecision(2))} ms`;
+  };
+  const share = (value) => `${exact.format(value * 100)} %`;
+  const print = (format, value) => (value === null || value === undefined ? "–" : format(value));
+
+  // name: [unit, series of the view as [label, values]]
+  const percents = (series) => Object.entries(series).map(([label, values]) => [label, values]);
+  const CHARTS = {
+    ttft: [seconds, (view) => percents(view.ttft)],
+    itl: [seconds, (view) => percents(view.itl)],
+    e2e: [seconds, (view) => percents(view.e2e)],
+    throughput: [
+      (value) => compact.format(value),
+      (view) => [
+        ["Output", view.throughput.output],
+        ["Input", view.throughput.input],
+        ["Cached input", view.throughput.cached],
+      ],
+    ],
+    kv: [share, (view) => percents(view.gauges.kv), 1],
+    load: [
+      (value) => exact.format(value),
+      (view) => [
+        ["Queue", view.gauges.waiting],
+        ["Batch", view.gauges.running],
+        ["Streams", view.gauges.streams],
+      ],
+    ],
+    shares: [
+      share,
+      (view) => [
+        ["Prefix hits", view.gauges.prefix_hit],
+        ["Accepted drafts", view.gauges.acceptance],
+      ],
+      1,
+    ],
+    failures: [(value) => compact.format(value), (view) => most(Object.entries(view.failures), 5)],
+    refusals: [(value) => compact.format(value), (view) => most(Object.entries(view.refusals), 5)],
+  };
+
+  // More lines than colours say nothing: the rarer ones are added up.
+  const most = (series, count) => {
+    if (series.length <= count) return series;
+    const rest = series.slice(count - 1).map(([, values]) => values);
+    return [...series.slice(0, count - 1), ["others", rest[0].map((_, at) => rest.reduce((sum, row) => sum + row[at], 0))]];
+  };
+
+  const token = (name) => {
+    // light-dark() is resolved by the browser only where a colour is used.
+    const probe = document.createElement("span");
+    probe.style.color = `var(--${name})`;
+    document.body.append(probe);
+    const colour = getComputedStyle(probe).color;
+    probe.remove();
+    return colour;
+  };
+
+  const time = (at, isLong) => {
+    const date = new Date(at * 1000);
+    return isLong
+      ? date.toLocaleDateString("en-GB", { day: "numeric", month: "short" })
+      : date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  };
+
+  let view = null;
+  const plots = new Map();
+
+  const empty = (box, text) => {
+    const note = document.createElement("p");
+    note.className = "chart-empty";
+    note.textContent = text;
+    box.replaceChildren(note);
+  };
+
+  const legend = (name, format, series) => {
+    const box = page.querySelector(`[data-line-legend="${name}"]`);
+    box.replaceChildren(
+      ...series.map(([label, values], index) => {
+        const entry = document.createElement("span");
+        const swatch = document.createElement("span");
+        swatch.className = `swatch swatch-${index + 1}`;
+        const last = values.findLast((value) => value !== null);
+        entry.append(swatch, `${label}: ${print(format, last)}`);
+        return entry;
+      }),
+    );
+  };
+
+  const draw = (name) => {
+    const box = page.querySelector(`[data-line="${name}"]`);
+    const [format, read, top] = CHARTS[name];
+    const series = read(view);
+    const shape = series.map(([label]) => label).join();
+    const data = [view.times, ...series.map(([, values]) => values)];
+    const hasData = series.some(([, values]) => values.some((value) => value !== null && value !== 0));
+    let known = plots.get(name);
+    if (!hasData) {
+      known?.plot.destroy();
+      plots.delete(name);
+      empty(box, name === "failures" || name === "refusals" ? "None in this period." : "Nothing was measured in this period.");
+      legend(name, format, []);
+      return;
+    }
+    if (known && (known.shape !== shape || known.width !== box.clientWidth)) {
+      known.plot.destroy();
+      known = undefined;
+    }
+    legend(name, format, series);
+    if (known) {
+      known.plot.setData(data);
+      return;
+    }
+    box.replaceChildren();
+    const tip = document.createElement("div");
+    tip.className = "chart-tip";
+    tip.hidden = true;
+    const isLong = view.range === "30d";
+    const axis = { stroke: token("text-3"), font: "11px Inter, sans-serif", ticks: { show: false } };
+    const plot = new uPlot(
+      {
+        width: box.clientWidth,
+        height: box.clientHeight,
+        padding: [12, 8, 0, 0],
+        legend: { show: false },
+        cursor: { y: false, points: { size: 6 }, drag: { setScale: false, x: false } },
+        scales: { y: { range: (_, low, high) => [0, top ?? (high > 0 ? high * 1.1 : 1)] } },
+        axes: [
+          { ...axis, grid: { show: false }, size: 28, space: 64, values: (_, splits) => splits.map((at) => time(at, isLong)) },
+          { ...axis, grid: { stroke: token("line"), width: 1 }, size: 58, values: (_, splits) => splits.map(format) },
+        ],
+        series: [
+          {},
+          ...series.map(([label], index) => ({
+            label,
+            stroke: token(`series-${index + 1}`),
+            width: 1.75,
+            spanGaps: false,
+            points: { show: series[index][1].filter((value) => value !== null).length < 3, size: 5 },
+          })),
+        ],
+        hooks: {
+          setCursor: [
+            (self) => {
+              const at = self.cursor.idx;
+              tip.hidden = at == null;
+              if (at == null) return;
+              const moment = new Date(self.data[0][at] * 1000);
+              const head = isLong ? `${time(self.data[0][at], true)}, ${time(self.data[0][at], false)}` : time(self.data[0][at], false);
+              tip.textContent = [head, ...self.series.slice(1).map((row, index) => `${row.label}: ${print(format, self.data[index + 1][at])}`)].join("\n");
+              tip.title = moment.toISOString();
+              const left = self.valToPos(self.data[0][at], "x") + self.over.offsetLeft;
+              tip.style.left = `${Math.max(0, Math.min(left - tip.offsetWidth / 2, box.clientWidth - tip.offsetWidth))}px`;
+            },
+          ],
+        },
+      },
+      data,
+      box,
+    );
+    box.append(tip);
+    plots.set(name, { plot, shape, width: box.clientWidth });
+  };
+
+  const PRESENT = { kv: share, output_per_s: (value) => compact.format(value) };
+  const cells = (row) => [
+    [row.name],
+    [row.requests.toLocaleString("en"), "num"],
+    [print(share, row.failed_share), "num wide"],
+    [compact.format(row.output), "num wide"],
+    [print(seconds, row.ttft.p50), "num"],
+    [print(seconds, row.ttft.p95), "num"],
+    [print(seconds, row.ttft.p99), "num wide"],
+    [print(seconds, row.itl.p50), "num wide"],
+    [print(seconds, row.itl.p95), "num wide"],
+    [print(seconds, row.e2e.p95), "num wide"],
+  ];
+
+  const show = (next) => {
+    view = next;
+    for (const box of page.querySelectorAll("[data-now]")) {
+      const name = box.dataset.now;
+      const value = view.present.sampled_at === null ? null : view.present[name];
+      box.textContent = print(PRESENT[name] ?? ((number) => number.toLocaleString("en")), value);
+    }
+    for (const box of page.querySelectorAll("[data-sum]")) {
+      const value = view.sums[box.dataset.sum];
+      box.textContent = print(box.dataset.sum === "failed_share" ? share : (number) => compact.format(number), value);
+    }
+    for (const name of Object.keys(CHARTS)) draw(name);
+    const body = page.querySelector("[data-groups]");
+    const rows = view.groups.map((group) => {
+      const row = document.createElement("tr");
+      for (const [text, kind] of cells(group)) {
+        const cell = document.createElement("td");
+        cell.className = kind ?? "name";
+        cell.textContent = text;
+        row.append(cell);
+      }
+      return row;
+    });
+    if (!rows.length) {
+      const row = document.createElement("tr");
+      const cell = document.createElement("td");
+      cell.colSpan = 10;
+      cell.className = "faint";
+      cell.textContent = "No calls in this period.";
+      row.append(cell);
+      rows.push(row);
+    }
+    body.replaceChildren(...rows);
+    tellState();
+  };
+
+  // Live ---------------------------------------------------------------------------------------------------------
+  const badge = document.getElementById("live");
+  const note = document.getElementById("live-text");
+  let isOpen = false;
+  let receivedAt = 0;
+
+  const tellState = () => {
+    const sampledAt = view?.present.sampled_at;
+    const isStale = !sampledAt || view.now - sampledAt > STALE_S || (isOpen && Date.now() - receivedAt > STALE_S * 1000);
+    badge.className = `badge ${!isOpen ? "badge-warn" : isStale ? "badge-bad" : "badge-ok"}`;
+    badge.textContent = !isOpen ? "Not connected" : isStale ? "No samples" : "Live";
+    note.textContent = !isOpen
+      ? "Trying again; the figures below are from the last reading."
+      : isStale
+        ? "No deployment was asked lately: does the worker run?"
+        : "";
+  };
+
+  const filters = () => Object.fromEntries(new URL(page.dataset.address, location.href).searchParams);
+
+  const connect = (attempt = 0) => {
+    const socket = new WebSocket(new URL(page.dataset.socket, location.href.replace(/^http/, "ws")));
+    socket.addEventListener("open", () => {
+      isOpen = true;
+      socket.send(JSON.stringify(filters()));
+    });
+    socket.addEventListener("message", (event) => {
+      attempt = 0;
+      receivedAt = Date.now();
+      show(JSON.parse(event.data));
+    });
+    socket.addEventListener("close", () => {
+      isOpen = false;
+      tellState();
+      setTimeout(() => connect(attempt + 1), RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)]);
+    });
+  };
+
+  const load = async () => {
+    const answer = await fetch(page.dataset.address, { headers: { Accept: "application/json" } });
+    if (!answer.ok) {
+      for (const box of page.querySelectorAll("[data-line]")) empty(box, "This could not be loaded. Correct the filters, or reload the page.");
+      return;
+    }
+    show(await answer.json());
+    connect();
+  };
+
+  const redraw = () => {
+    if (!view) return;
+    for (const { plot } of plots.values()) plot.destroy();
+    plots.clear();
+    for (const name of Object.keys(CHARTS)) draw(name);
+  };
+  let width = page.clientWidth;
+  new ResizeObserver(([entry]) => {
+    if (Math.abs(entry.contentRect.width - width) > 4) redraw();
+    width = entry.contentRect.width;
+  }).observe(page);
+  document.addEventListener("theme", redraw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  setInterval(tellState, 5000);
+  load();
+})();

@@ -1,0 +1,278 @@
+"""Rollups: exact with what is pending, whatever the order of ends, and equal to the records when made again."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.utils import timezone
+
+from billing.accounts.models import BillingAccount
+from billing.rollups import histograms, selectors, services
+from billing.rollups.histograms import Latency
+from billing.rollups.models import ALL_ORGANIZATIONS, RollupPending, ServiceRollup, UsageRollup
+from billing.usage.adjustments import Counts, adjust_record
+from billing.usage.models import UsageRecord
+from billing.usage.services import finish_records, open_records
+from tests.factories.billing import USD, ending, make_account, make_calls, make_price, opening
+
+# Ten to midnight of the last day of a month.
+EVE = datetime(2026, 5, 31, 23, 50, tzinfo=UTC)
+NOW = datetime(2026, 6, 1, 1, 5, tzinfo=UTC)
+GROUPS = ("total", "model", "project", "api_key", "status", "protocol", "end_user", "hour", "day", "month")
+ZONES = ("UTC", "America/New_York", "Asia/Kathmandu")
+
+
+@pytest.fixture
+def ada(db: None) -> BillingAccount:
+    return make_account(credit_nano=100 * USD)
+
+
+def scatter(account: BillingAccount, count: int = 60, *, seed: int = 1) -> list[uuid.UUID]:
+    """Calls around the border of a day and a month, of several keys, models and endings."""
+    chance = random.Random(seed)
+    prices = [make_price("m", at=EVE - timedelta(days=300)), make_price("n", at=EVE - timedelta(days=300))]
+    ids = []
+    for _ in range(count):
+        status = chance.choice(["completed", "completed", "cancelled", "failed"])
+        prompt = chance.randrange(10, 5000)
+        completion = 0 if status == "failed" else chance.randrange(1, 900)
+        ids += make_calls(
+            account,
+            chance.choice(prices),
+            api_key_id=chance.choice([None, 1, 2]),
+            project_id=chance.choice([1, 2]),
+            deployment_id=chance.choice([None, 7]),
+            end_user=chance.choice(["", "eve"]),
+            started_at=EVE + timedelta(seconds=chance.uniform(-90_000, 4_000)),
+            status=status,
+            prompt_tokens=prompt,
+            cached_tokens=prompt // 3,
+            completion_tokens=completion,
+            error_code="engine_overloaded" if status == "failed" else "",
+            ttft_ms=chance.uniform(5, 900),
+            duration_ms=chance.uniform(1000, 20_000),
+        )
+    return ids
+
+
+def from_records(account: BillingAccount, start: datetime, end: datetime, key: Callable[[UsageRecord], str]) -> object:
+    """The plain sum over records and corrections."""
+    sums: dict[str, list[int]] = {}
+    for record in UsageRecord.objects.filter(
+        organization_id=account.organization_id, started_at__gte=start, started_at__lt=end
+    ).exclude(status="started"):
+        for number, row in enumerate([record, *record.adjustments.all()]):
+            values = [number == 0, row.prompt_tokens, row.cached_tokens, row.completion_tokens, row.cost_nano]
+            group = sums.setdefault(key(record), [0] * 5)
+            for index, value in enumerate(values):
+                group[index] += int(value or 0)
+    return sums
+
+
+def from_summary(account: BillingAccount, start: datetime, end: datetime, group: str, zone: str = "UTC") -> object:
+    return {
+        row.key: [row.requests, row.prompt_tokens, row.cached_tokens, row.completion_tokens, row.cost_nano]
+        for row in selectors.summary(account.organization_id, start, end, group, time_zone=zone)
+    }
+
+
+def local_time(record: UsageRecord, *, zone: ZoneInfo, form: str) -> str:
+    return record.started_at.astimezone(zone).strftime(form)
+
+
+KEYS: dict[str, Callable[[UsageRecord], str]] = {
+    "total": lambda record: "",
+    "model": lambda record: record.model,
+    "project": lambda record: str(record.project_id or ""),
+    "api_key": lambda record: str(record.api_key_id or ""),
+    "status": lambda record: record.status,
+    "protocol": lambda record: record.protocol,
+    "end_user": lambda record: record.end_user,
+}
+
+
+class TestSums:
+    @pytest.mark.parametrize("taken", ["nothing", "a part", "all"])
+    def test_every_group_is_exact_whatever_is_pending(self, ada: BillingAccount, taken: str) -> None:
+        scatter(ada, 30)
+        if taken != "nothing":
+            services.take_pending(now=NOW)
+        if taken == "a part":
+            scatter(ada, 30, seed=2)
+        start, end = EVE - timedelta(hours=20, minutes=7), EVE + timedelta(minutes=41, seconds=3)
+        for group, key in KEYS.items():
+            assert from_summary(ada, start, end, group) == from_records(ada, start, end, key), group
+
+    @pytest.mark.parametrize("zone", ZONES)
+    def test_days_and_months_are_those_of_the_zone_to_the_minute(self, ada: BillingAccount, zone: str) -> None:
+        scatter(ada)
+        services.take_pending(now=NOW)
+        start, end = EVE - timedelta(days=2), EVE + timedelta(hours=2)
+        for group, form in {"hour": "%Y-%m-%dT%H:00", "day": "%Y-%m-%d", "month": "%Y-%m"}.items():
+            expected = from_records(
+                ada, start, end, lambda r, f=form: r.started_at.astimezone(ZoneInfo(zone)).strftime(f)
+            )
+            assert from_summary(ada, start, end, group, zone) == expected, group
+
+    def test_a_call_that_ends_late_counts_when_it_started(self, ada: BillingAccount) -> None:
+        price = make_price()
+        row = opening(ada, price, started_at=EVE)
+        open_records([row])
+        services.take_pending(now=NOW)
+        assert selectors.summary(ada.organization_id, EVE, NOW) == []
+        finish_records([ending(row.request_id, finished_at=NOW)])
+        services.take_pending(now=NOW)
+        [day] = selectors.summary(ada.organization_id, EVE - timedelta(days=1), NOW, "day")
+        assert (day.key, day.requests) == ("2026-05-31", 1)
+
+    def test_a_correction_counts_in_the_bucket_of_its_record_and_is_no_request(self, ada: BillingAccount) -> None:
+        [request_id] = make_calls(ada, make_price(), started_at=EVE)
+        services.take_pending(now=NOW)
+        record = UsageRecord.objects.get(request_id=request_id)
+        adjust_record(record=record, status="completed", counts=Counts(1000, 900, 150, 0), key="k", reason="r", now=NOW)
+        for _ in range(2):
+            [total] = selectors.summary(ada.organization_id, EVE - timedelta(hours=2), NOW)
+            assert (total.requests, total.completion_tokens, total.cost_nano) == (1, 150, 434_500)
+            services.take_pending(now=NOW)
+
+    def test_one_query_and_no_record_is_read_twice(
+        self, ada: BillingAccount, django_assert_num_queries: object
+    ) -> None:
+        scatter(ada, 5)
+        with django_assert_num_queries(1):  # type: ignore[operator]
+            selectors.summary(ada.organization_id, EVE - timedelta(days=40), NOW, "day", time_zone="Asia/Kolkata")
+
+
+class TestTaking:
+    def test_everything_pending_is_taken_once(self, ada: BillingAccount) -> None:
+        make_calls(ada, make_price(), 7)
+        assert RollupPending.objects.count() == 7
+        assert services.take_pending(now=NOW, batch=3) == 7
+        assert services.take_pending(now=NOW) == 0
+        assert not RollupPending.objects.exists()
+
+    def test_a_running_call_is_not_pending(self, ada: BillingAccount) -> None:
+        open_records([opening(ada, make_price())])
+        assert not RollupPending.objects.exists()
+
+    def test_it_counts_for_the_organization_and_for_all_in_each_grain(self, ada: BillingAccount) -> None:
+        ben = make_account(credit_nano=USD)
+        price = make_price()
+        make_calls(ada, price, 2, started_at=EVE)
+        make_calls(ben, price, 1, started_at=EVE)
+        services.take_pending(now=NOW)
+        counts = {
+            (row.organization_id, row.grain_s): row.requests for row in ServiceRollup.objects.filter(start__lte=EVE)
+        }
+        one, two = ada.organization_id, ben.organization_id
+        assert counts == {
+            (who, grain): number
+            for who, number in ((one, 2), (two, 1), (ALL_ORGANIZATIONS, 3))
+            for grain in (60, 3600, 86_400)
+        }
+
+    def test_failures_are_counted_by_class_and_have_no_latency(self, ada: BillingAccount) -> None:
+        price = make_price()
+        for code in ("engine_overloaded", "context_length_exceeded", "deadline_exceeded", "device_fault", "lost"):
+            make_calls(ada, price, status="failed", error_code=code, started_at=EVE)
+        make_calls(ada, price, status="cancelled", error_code="client_closed", started_at=EVE)
+        services.take_pending(now=NOW)
+        row = ServiceRollup.objects.get(organization_id=ada.organization_id, grain_s=3600)
+        classes = ("request", "capacity", "unavailable", "timeout", "engine")
+        assert [getattr(row, f"failed_{name}") for name in classes] == [1, 1, 1, 1, 1]
+        assert (row.requests, row.cancelled, row.histogram) == (6, 1, [])
+
+    def test_minutes_are_kept_for_two_days(self, ada: BillingAccount) -> None:
+        price = make_price()
+        make_calls(ada, price, started_at=NOW - timedelta(hours=3))
+        make_calls(ada, price, started_at=NOW - timedelta(hours=50))
+        services.take_pending(now=NOW)
+        assert ServiceRollup.objects.filter(organization_id=ALL_ORGANIZATIONS, grain_s=60).count() == 1
+        services.forget_minutes(now=NOW + timedelta(hours=46))
+        assert not ServiceRollup.objects.filter(grain_s=60).exists()
+        assert ServiceRollup.objects.filter(organization_id=ALL_ORGANIZATIONS, grain_s=3600).count() == 2
+
+
+class TestHistograms:
+    def test_percentiles_are_exact_to_a_bucket(self, ada: BillingAccount) -> None:
+        chance = random.Random(3)
+        price = make_price()
+        ttfts = sorted(chance.lognormvariate(4, 1.5) for _ in range(200))
+        for ttft in ttfts:
+            make_calls(ada, price, ttft_ms=ttft, duration_ms=ttft + 990, completion_tokens=100, started_at=EVE)
+        services.take_pending(now=NOW, batch=70)
+        row = ServiceRollup.objects.get(organization_id=ada.organization_id, grain_s=3600)
+        kinds = histograms.split({packed >> 32: packed & 0xFFFFFFFF for packed in row.histogram})
+        for percent in (50, 95, 99, 100):
+            exact = ttfts[round(len(ttfts) * percent / 100) - 1]
+            found = histograms.percentile_ms(kinds[Latency.TTFT], percent)
+            assert found is not None
+            assert exact / 1.19 <= found <= exact * 1.19
+        itl = histograms.percentile_ms(kinds[Latency.ITL], 50)
+        assert itl is not None
+        assert 10 / 1.19 <= itl <= 10 * 1.19
+        assert sum(kinds[Latency.E2E].values()) == 200
+
+    def test_a_plain_call_has_no_first_token_time(self, ada: BillingAccount) -> None:
+        make_calls(ada, make_price(), is_stream=False, started_at=EVE)
+        services.take_pending(now=NOW)
+        row = ServiceRollup.objects.get(organization_id=ada.organization_id, grain_s=3600)
+        assert [packed >> 32 >> 8 for packed in row.histogram] == [Latency.E2E]
+
+    def test_nothing_counted_has_no_percentile(self) -> None:
+        assert histograms.percentile_ms({}, 95) is None
+
+    def test_buckets_meet_and_rise(self) -> None:
+        for bucket in range(1, histograms.BUCKETS):
+            assert histograms.bounds_ms(bucket)[0] == pytest.approx(histograms.bounds_ms(bucket - 1)[1])
+
+
+@pytest.mark.django_db(transaction=True)
+class TestRebuilding:
+    def test_rebuilt_rollups_equal_the_taken_ones_and_a_repeat_changes_nothing(self) -> None:
+        ada = make_account(credit_nano=100 * USD)
+        scatter(ada, 25)
+        services.take_pending(now=NOW)
+        kept = rows()
+        for _ in range(2):
+            for day in (EVE - timedelta(days=1), EVE, NOW):
+                services.rebuild_day(day, now=NOW)
+            assert rows() == kept
+        assert services.compare_day(EVE, now=NOW) == []
+
+    def test_what_is_pending_is_counted_once(self) -> None:
+        ada = make_account(credit_nano=100 * USD)
+        make_calls(ada, make_price(), 3, started_at=EVE)
+        services.rebuild_day(EVE, now=NOW)
+        assert not RollupPending.objects.exists()
+        [total] = selectors.summary(ada.organization_id, EVE - timedelta(days=1), NOW)
+        assert total.requests == 3
+
+    def test_the_comparison_names_a_damaged_bucket_and_the_command_repairs_it(self) -> None:
+        ada = make_account(credit_nano=100 * USD)
+        make_calls(ada, make_price(), 3, started_at=EVE)
+        options = {"start": EVE.date(), "end": EVE.date() + timedelta(days=1)}
+        call_command("rebuild_rollups", **options)
+        call_command("rebuild_rollups", compare=True, **options)
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE billing_usage_rollup SET cost_nano = cost_nano + 1 WHERE grain_s = 86400")
+        [found] = services.compare_day(EVE, now=timezone.now())
+        assert (found.table, found.key[0]) == ("billing_usage_rollup", ada.organization_id)
+        with pytest.raises(CommandError, match="1 buckets differ"):
+            call_command("rebuild_rollups", compare=True, **options)
+        call_command("rebuild_rollups", **options)
+        call_command("rebuild_rollups", compare=True, **options)
+
+
+def rows() -> tuple[list[object], list[object]]:
+    return (
+        sorted(map(tuple, UsageRollup.objects.values_list())),
+        sorted((*row[:-1], tuple(row[-1])) for row in ServiceRollup.objects.values_list()),
+    )
