@@ -8,7 +8,7 @@ from django.conf import settings
 
 from api.errors import ApiError
 from api.http import Scope
-from portal.api_keys.models import Route
+from portal.api_keys.routes import Route
 from portal.api_keys.selectors import ActiveKey
 from portal.client_address import Address, client_address, is_inside
 

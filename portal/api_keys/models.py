@@ -11,6 +11,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from portal.api_keys.routes import Route as Route
 from portal.organizations.models import Organization, Project
 from portal.organizations.roles import Role
 
@@ -18,16 +19,6 @@ from portal.organizations.roles import Role
 class Purpose(models.TextChoices):
     CLIENT = "client", "Client"
     PLAYGROUND = "playground", "Playground"
-
-
-class Route(models.TextChoices):
-    """What an API key may be used for; each is a group of paths (`api/key_rules.py`)."""
-
-    CHAT = "chat", "Chat Completions"
-    RESPONSES = "responses", "Responses"
-    MESSAGES = "messages", "Messages"
-    COMPLETIONS = "completions", "Completions"
-    EMBEDDINGS = "embeddings", "Embeddings"
 
 
 class ApiKey(models.Model):

@@ -18,6 +18,8 @@ RESERVED = {
     "redis": {
         *("api/admission.py", "api/auth.py", "api/credit.py", "api/stores.py", "api/valkey.py"),
         "portal/quotas/snapshot.py",
+        # For the errors of the channel layer, which speaks to Valkey too.
+        "api/live.py",
     },
 }
 
