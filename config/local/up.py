@@ -14,6 +14,8 @@ from config.local.program import ProgramFailed
 from config.local.state import RunFolder
 
 OTHER_START_TIMEOUT_S = 300.0
+# SIGINT is named too: a shell that starts this in the background has it ignored.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
@@ -25,8 +27,8 @@ def main() -> int:
     except OddPort as error:
         print(error, file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, interrupt)
-    signal.signal(signal.SIGHUP, interrupt)
+    for name in STOP_SIGNALS:
+        signal.signal(name, interrupt)
     print(f"Starting; the state is kept in {product.var_dir}", flush=True)
     try:
         product.start()
@@ -38,7 +40,7 @@ def main() -> int:
     except KeyboardInterrupt:
         pass
     # A second Ctrl-C must not leave half of it running.
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for name in STOP_SIGNALS:
         signal.signal(name, signal.SIG_IGN)
     print("\nStopping", flush=True)
     product.stop()
