@@ -80,6 +80,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "portal.operator.acting.ActingMiddleware",
     "portal.time_zone.ReaderTimeZoneMiddleware",
     "portal.audit.origin.OriginMiddleware",
     "portal.users.two_factor.TwoFactorMiddleware",
@@ -195,6 +196,8 @@ if OIDC_ISSUER and not (OIDC_CLIENT_ID and OIDC_CLIENT_SECRET):
     raise ImproperlyConfigured("OIDC_ISSUER is set; set OIDC_CLIENT_ID and OIDC_CLIENT_SECRET too.")
 SOCIALACCOUNT_ADAPTER = "portal.users.adapter.SocialAccountAdapter"
 SOCIALACCOUNT_AUTO_SIGNUP = True
+# A form that leads to the issuer would be held back by our own content policy (form-action), so a link does.
+SOCIALACCOUNT_LOGIN_ON_GET = True
 # The issuer vouches for the address, so it may sign in the person who has it here already.
 SOCIALACCOUNT_EMAIL_AUTHENTICATION = True
 SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True
@@ -244,6 +247,8 @@ MANAGEMENT_API_RATE = env_str("MANAGEMENT_API_RATE", "600/min")
 
 # Money ------------------------------------------------------------------------------------------
 FREE_CREDIT_NANO = env_int("FREE_CREDIT_NANO", 5_000_000_000)
+# Domains whose addresses get none, e.g. of throw-away mailboxes.
+FREE_CREDIT_BLOCKED_DOMAINS = [name.lower() for name in env_list("FREE_CREDIT_BLOCKED_DOMAINS", "")]
 STRIPE_SECRET_KEY = env_secret("STRIPE_SECRET_KEY", "")
 STRIPE_API_BASE = env_url("STRIPE_API_BASE", {"http", "https"}, "")
 STRIPE_WEBHOOK_SECRETS = [s for s in env_secret("STRIPE_WEBHOOK_SECRET", "").split(",") if s.strip()]

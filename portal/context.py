@@ -15,6 +15,7 @@ def service(request: HttpRequest) -> dict[str, Any]:
         "public_url": settings.PUBLIC_URL,
         "api_base_url": settings.API_BASE_URL,
         "free_credit_nano": settings.FREE_CREDIT_NANO,
+        "issuer_name": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
         "has_mail_server": settings.HAS_MAIL_SERVER,
         "has_mailbox": is_mailbox_open(request),
     }

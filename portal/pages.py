@@ -12,6 +12,7 @@ from django.urls import reverse
 from billing.ledger import selectors as ledger
 from portal.organizations import selectors as organizations
 from portal.organizations.models import Member
+from portal.permissions import Permission
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ MEMBER_PAGES = [
         "Build",
         [
             ("API keys", "key-round", "api_keys"),
+            ("Management keys", "lock", "management_keys"),
             ("Quick start", "terminal", "quickstart"),
             ("Models", "boxes", "catalog"),
         ],
@@ -45,6 +47,7 @@ MEMBER_PAGES = [
             ("Usage", "chart-column", "usage"),
             ("Billing", "wallet", "billing"),
             ("Limits", "gauge", "limits"),
+            ("Alerts", "bell", "alerts"),
             ("Members", "users", "members"),
             ("Audit log", "history", "audit"),
             ("Settings", "settings", "settings"),
@@ -77,17 +80,26 @@ OPERATOR_PAGES = [
     ),
 ]
 
+# Pages that not every member may open; the others are left out of their navigation.
+NEEDED = {
+    "playground": Permission.USE_PLAYGROUND,
+    "management_keys": Permission.MANAGE_MANAGEMENT_KEYS,
+    "alerts": Permission.VIEW_ALERTS,
+    "audit": Permission.VIEW_AUDIT,
+}
+
 Pages = list[tuple[str, list[tuple[str, str, str]]]]
 
 
-def _navigation(pages: Pages, section: str, slug: str | None) -> list[Group]:
-    arguments = [slug] if slug else []
+def _navigation(pages: Pages, section: str, member: Member | None) -> list[Group]:
+    arguments = [member.organization.slug] if member else []
     return [
         Group(
             title,
             [
                 Link(label, reverse(f"portal:{name}", args=arguments), icon, name == section)
                 for label, icon, name in links
+                if member is None or member.may(NEEDED.get(name, Permission.VIEW))
             ],
         )
         for title, links in pages
@@ -102,8 +114,10 @@ def member_page(
     frame = {
         "organization": member.organization,
         "member": member,
+        # For the templates: {% if may.manage_keys %}.
+        "may": {permission.value: True for permission in Permission if member.may(permission)},
         "memberships": organizations.memberships_of(member.user),
-        "navigation": _navigation(MEMBER_PAGES, section, member.organization.slug),
+        "navigation": _navigation(MEMBER_PAGES, section, member),
         "balance": balance,
         "balance_nano": balance.available_nano,
         "currency": balance.currency,

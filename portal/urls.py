@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
+from portal.alerts import views as alerts
+from portal.alerts import webhook_views as webhooks
+from portal.api_keys import management_views as management_keys
 from portal.api_keys import views as api_keys
 from portal.audit import views as audit
 from portal.billing_pages import usage_views as usage
@@ -12,6 +15,7 @@ from portal.catalog import views as catalog
 from portal.home import views as home
 from portal.mailbox import views as mailbox
 from portal.operations import views as operations
+from portal.operator import acting_views as acting
 from portal.operator import catalog_views as operator_catalog
 from portal.operator import money_views as operator_money
 from portal.operator import views as operator
@@ -29,7 +33,12 @@ organization_pages: list[URLPattern | URLResolver] = [
     path("models", catalog.catalog, name="catalog"),
     path("keys", api_keys.api_keys, name="api_keys"),
     path("keys/new", api_keys.create, name="api_key_new"),
+    path("keys/<int:api_key_id>", api_keys.api_key, name="api_key"),
+    path("keys/<int:api_key_id>/rotate", api_keys.rotate, name="api_key_rotate"),
+    path("keys/<int:api_key_id>/secrets/<int:retired_id>/end", api_keys.end_retired, name="retired_secret_end"),
     path("keys/<int:api_key_id>/revoke", api_keys.revoke, name="api_key_revoke"),
+    path("management-keys", management_keys.management_keys, name="management_keys"),
+    path("management-keys/<int:key_id>/revoke", management_keys.revoke, name="management_key_revoke"),
     path("usage", usage.overview, name="usage"),
     path("usage/chart.json", usage.chart, name="usage_chart"),
     path("usage/requests", usage.requests, name="requests"),
@@ -46,8 +55,25 @@ organization_pages: list[URLPattern | URLResolver] = [
     path("members/<int:member_id>/remove", organizations.remove_member, name="member_remove"),
     path("invitations/<int:invitation_id>/withdraw", organizations.withdraw_invitation, name="invitation_withdraw"),
     path("audit", audit.audit, name="audit"),
+    path("audit.csv", audit.export, name="audit_export"),
+    path("alerts", alerts.alerts, name="alerts"),
+    path("alerts/new", alerts.rule_new, name="alert_rule_new"),
+    path("alerts/<int:rule_id>/remove", alerts.rule_remove, name="alert_rule_remove"),
+    path("alerts/webhooks", webhooks.webhooks, name="webhooks"),
+    path("alerts/webhooks/<int:webhook_id>", webhooks.change, name="webhook_change"),
+    path("alerts/webhooks/<int:webhook_id>/rotate", webhooks.rotate, name="webhook_rotate"),
+    path("alerts/webhooks/<int:webhook_id>/test", webhooks.test, name="webhook_test"),
+    path("alerts/webhooks/<int:webhook_id>/remove", webhooks.remove, name="webhook_remove"),
+    path("alerts/deliveries", webhooks.deliveries, name="deliveries"),
+    path("alerts/deliveries/<int:delivery_id>", webhooks.delivery, name="delivery"),
+    path("alerts/deliveries/<int:delivery_id>/resend", webhooks.resend, name="delivery_resend"),
     path("settings", organizations.settings, name="settings"),
+    path("settings/two-factor", organizations.two_factor, name="two_factor"),
+    path("settings/transfer", organizations.transfer, name="transfer"),
+    path("settings/delete", organizations.delete, name="organization_delete"),
+    path("settings/restore", organizations.restore, name="organization_restore"),
     path("projects/new", organizations.create_project, name="project_new"),
+    path("projects/<slug:project_slug>/rename", organizations.rename_project, name="project_rename"),
 ]
 
 operator_pages: list[URLPattern | URLResolver] = [
@@ -58,6 +84,8 @@ operator_pages: list[URLPattern | URLResolver] = [
     path("capacity", operations.capacity, name="capacity"),
     path("organizations", operator.organizations, name="operator_organizations"),
     path("organizations/<slug:slug>", operator.organization, name="operator_organization"),
+    path("organizations/<slug:slug>/act", acting.begin, name="operator_act"),
+    path("acting/end", acting.end, name="operator_act_end"),
     path("organizations/<slug:slug>/credit", operator.grant_credit, name="operator_credit"),
     path("organizations/<slug:slug>/terms", operator.change_terms, name="operator_terms"),
     path("organizations/<slug:slug>/suspension", operator.change_suspension, name="operator_suspension"),
@@ -82,6 +110,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("organizations/new", organizations.create, name="organization_new"),
     path("invitations/<str:token>", organizations.invitation, name="invitation"),
     path("account", users.profile, name="profile"),
+    path("account/sessions", users.sessions, name="sessions"),
+    path("account/sessions/<int:session_id>/end", users.end_session, name="session_end"),
+    path("account/sessions/end", users.end_other_sessions, name="sessions_end"),
     path("dev/mailbox", mailbox.mailbox, name="mailbox"),
     path("dev/mailbox/<str:name>", mailbox.mail, name="mail"),
     path("design", home.design, name="design"),

@@ -1,4 +1,4 @@
-"""The keys of an organization: list, create (the secret is shown once), revoke."""
+"""The API keys of an organization: list, create, change, rotate, revoke. A secret is shown in one answer only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
@@ -15,10 +15,16 @@ from django.views.decorators.http import require_POST
 
 from portal import access
 from portal.api_keys import selectors, services
-from portal.api_keys.forms import ApiKeyForm
+from portal.api_keys.forms import ApiKeyForm, ChangeKeyForm, RotateForm
+from portal.api_keys.models import ApiKey
+from portal.catalog.selectors import published_models
+from portal.errors import PortalError
 from portal.organizations import selectors as organizations
-from portal.organizations.models import Organization
+from portal.organizations.models import Member
 from portal.pages import member_page
+from portal.permissions import Permission
+from portal.quotas.models import QuotaKind, Window
+from portal.quotas.services import change_quota
 
 PAGE_SIZE = 50
 
@@ -26,20 +32,29 @@ PAGE_SIZE = 50
 @login_required
 def api_keys(request: HttpRequest, slug: str) -> HttpResponse:
     member = access.member_for(request.user, slug)
-    return member_page(request, member, "api_keys", "portal/api_keys/list.html", _context(request, member.organization))
+    return member_page(request, member, "api_keys", "portal/api_keys/list.html", _context(request, member))
 
 
-def _context(request: HttpRequest, organization: Organization) -> dict[str, Any]:
-    projects = organizations.projects_of(organization)
+def _form(member: Member, data: Any = None) -> ApiKeyForm:
+    return ApiKeyForm(
+        data,
+        projects=organizations.projects_of(member.organization),
+        may_limit=member.may(Permission.MANAGE_LIMITS),
+        models=published_models(),
+    )
+
+
+def _context(request: HttpRequest, member: Member) -> dict[str, Any]:
+    form = _form(member)
     search = request.GET.get("q", "").strip()
-    keys = selectors.client_keys(organization)
+    keys = selectors.client_keys(member.organization)
     if search:
         keys = keys.filter(name__icontains=search)
     return {
         "page": Paginator(keys, PAGE_SIZE).get_page(request.GET.get("page")),
         "search": search,
-        "form": ApiKeyForm(projects=projects),
-        "has_projects": len(projects) > 1,
+        "form": form,
+        "has_projects": not form.fields["project"].widget.is_hidden,
         "now": timezone.now(),
         "is_new_dialog_open": request.GET.get("new") == "1",
     }
@@ -50,26 +65,118 @@ def _context(request: HttpRequest, organization: Organization) -> dict[str, Any]
 @require_POST
 def create(request: HttpRequest, slug: str) -> HttpResponse:
     """Answers with the page that shows the secret; it is nowhere else, and a reload of it makes no second key."""
-    member = access.member_for(request.user, slug)
-    form = ApiKeyForm(request.POST, projects=organizations.projects_of(member.organization))
-    if not form.is_valid():
-        context = _context(request, member.organization) | {"form": form, "is_new_dialog_open": True}
-        return member_page(request, member, "api_keys", "portal/api_keys/list.html", context, status=400)
-    issued = services.issue(
-        project=form.cleaned_data["project"],
-        name=form.cleaned_data["name"],
-        actor=member.user,
-        expires_at=form.expires_at(),
+    member = access.member_for(request.user, slug, Permission.MANAGE_KEYS)
+    form = _form(member, request.POST)
+    if form.is_valid():
+        try:
+            issued = services.issue(
+                project=form.cleaned_data["project"],
+                name=form.cleaned_data["name"],
+                actor=member.user,
+                expires_at=form.expires_at(),
+                rules=form.rules(),
+            )
+        except PortalError as error:
+            form.add_error("name", str(error))
+        else:
+            if budget_nano := form.cleaned_data.get("budget"):
+                change_quota(
+                    organization=member.organization,
+                    api_key=issued.api_key,
+                    kind=QuotaKind.SPEND,
+                    window=Window.MONTH,
+                    limit=budget_nano,
+                    actor=member.user,
+                    reason="Budget of a new key",
+                )
+            context = _context(request, member) | {"issued": issued}
+            return member_page(request, member, "api_keys", "portal/api_keys/list.html", context)
+    context = _context(request, member) | {"form": form, "is_new_dialog_open": True}
+    return member_page(request, member, "api_keys", "portal/api_keys/list.html", context, status=400)
+
+
+@login_required
+def api_key(request: HttpRequest, slug: str, api_key_id: int) -> HttpResponse:
+    """One key: its rules, its secrets, and what can be done with it."""
+    member = access.member_for(
+        request.user, slug, Permission.MANAGE_KEYS if request.method == "POST" else Permission.VIEW
     )
-    context = _context(request, member.organization) | {"issued": issued}
-    return member_page(request, member, "api_keys", "portal/api_keys/list.html", context)
+    found = access.api_key_for(request.user, slug, api_key_id)
+    form = _change_form(member, found, request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            services.change(
+                api_key=found,
+                name=form.cleaned_data["name"],
+                expires_at=form.expires_at(),
+                rules=form.rules(),
+                actor=member.user,
+            )
+        except PortalError as error:
+            form.add_error("name", str(error))
+        else:
+            messages.success(request, "The key is changed; the gateways follow within seconds.")
+            return redirect("portal:api_key", slug, api_key_id)
+    return _key_page(request, member, found, form=form)
+
+
+def _change_form(member: Member, api_key: ApiKey, data: Any = None) -> ChangeKeyForm:
+    return ChangeKeyForm(data, api_key=api_key, organization=member.organization, models=published_models())
+
+
+def _key_page(request: HttpRequest, member: Member, api_key: ApiKey, **more: Any) -> HttpResponse:
+    now = timezone.now()
+    form = more.get("form") or _change_form(member, api_key)
+    context = {
+        "key": api_key,
+        "is_active": api_key.revoked_at is None and not api_key.is_expired(now),
+        "form": form,
+        "rotate_form": RotateForm(),
+        "retired": selectors.retired_secrets(api_key),
+        "now": now,
+    }
+    status = 400 if form.errors else 200
+    return member_page(request, member, "api_keys", "portal/api_keys/key.html", context | more, status=status)
+
+
+@login_required
+@never_cache
+@require_POST
+def rotate(request: HttpRequest, slug: str, api_key_id: int) -> HttpResponse:
+    """Answers with the page that shows the new secret."""
+    member = access.member_for(request.user, slug, Permission.MANAGE_KEYS)
+    found = access.api_key_for(request.user, slug, api_key_id)
+    form = RotateForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, "Choose when the old secret ends.")
+        return redirect("portal:api_key", slug, api_key_id)
+    try:
+        issued = services.rotate(api_key=found, overlap=form.duration(), actor=member.user)
+    except PortalError as error:
+        messages.error(request, str(error))
+        return redirect("portal:api_key", slug, api_key_id)
+    found.refresh_from_db()
+    return _key_page(request, member, found, issued=issued)
+
+
+@login_required
+@require_POST
+def end_retired(request: HttpRequest, slug: str, api_key_id: int, retired_id: int) -> HttpResponse:
+    member = access.member_for(request.user, slug, Permission.MANAGE_KEYS)
+    found = access.api_key_for(request.user, slug, api_key_id)
+    retired = next((each for each in selectors.retired_secrets(found) if each.id == retired_id), None)
+    if retired is None:
+        raise Http404("No such secret.")
+    services.end_retired(api_key=found, retired=retired, actor=member.user)
+    messages.success(request, f"The secret {retired.prefix}… is refused from now on.")
+    return redirect("portal:api_key", slug, api_key_id)
 
 
 @login_required
 @require_POST
 def revoke(request: HttpRequest, slug: str, api_key_id: int) -> HttpResponse:
-    member = access.member_for(request.user, slug)
-    api_key = access.api_key_for(request.user, slug, api_key_id)
-    services.revoke(api_key=api_key, actor=member.user)
-    messages.success(request, f"The key {api_key.name} is revoked; calls with it are refused from now on.")
+    member = access.member_for(request.user, slug, Permission.MANAGE_KEYS)
+    found = access.api_key_for(request.user, slug, api_key_id)
+    services.revoke(api_key=found, actor=member.user)
+    messages.success(request, f"The key {found.name} is revoked; calls with it are refused from now on.")
     return redirect("portal:api_keys", slug)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from billing.money import format_nano
 from portal.audit.models import AuditEvent
@@ -51,6 +53,21 @@ ACTIONS = {
 }
 
 
+# What an event is about: the part of its action before the point.
+SUBJECTS = {
+    "api_key": "API keys",
+    "management_key": "Management keys",
+    "member": "Members",
+    "organization": "Organization",
+    "project": "Projects",
+    "quota": "Limits",
+    "billing": "Billing",
+    "credit": "Credit",
+    "alert_rule": "Alerts",
+    "webhook": "Webhooks",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     field: str
@@ -67,8 +84,63 @@ class Told:
     changes: list[Change]
 
 
-def events_of(organization: Organization) -> QuerySet[AuditEvent]:
-    return AuditEvent.objects.filter(organization=organization).order_by("-id")
+@dataclass(frozen=True, slots=True)
+class EventFilters:
+    """Empty or None leaves everything in. `about` is a key of SUBJECTS; times are half-open."""
+
+    about: str = ""
+    person: str = ""
+    text: str = ""
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    rows: list[AuditEvent]
+    # The id to ask for what is older; None at the end.
+    next: int | None
+
+
+def _events(organization: Organization, filters: EventFilters) -> QuerySet[AuditEvent]:
+    events = AuditEvent.objects.filter(organization=organization).order_by("-id")
+    if filters.about:
+        events = events.filter(action__startswith=f"{filters.about}.")
+    if filters.person:
+        events = events.filter(Q(actor_label__icontains=filters.person) | Q(credential__icontains=filters.person))
+    if filters.text:
+        events = events.filter(
+            Q(subject_label__icontains=filters.text)
+            | Q(action__icontains=filters.text)
+            | Q(reason__icontains=filters.text)
+        )
+    if filters.start is not None:
+        events = events.filter(created_at__gte=filters.start)
+    if filters.end is not None:
+        events = events.filter(created_at__lt=filters.end)
+    return events
+
+
+def event_page(
+    organization: Organization, filters: EventFilters, *, after: int | None = None, limit: int = 50
+) -> EventPage:
+    """Newest first, one query; `after` is the `next` of the page before."""
+    events = _events(organization, filters)
+    if after is not None:
+        events = events.filter(id__lt=after)
+    rows = list(events[: limit + 1])
+    return EventPage(rows[:limit], rows[limit - 1].id if len(rows) > limit else None)
+
+
+def all_events(organization: Organization, filters: EventFilters) -> Iterator[AuditEvent]:
+    """Every event, newest first, a thousand at a time."""
+    after: int | None = None
+    while True:
+        page = event_page(organization, filters, after=after, limit=1000)
+        yield from page.rows
+        if page.next is None:
+            return
+        after = page.next
 
 
 def _printed(field: str, value: Any) -> str | None:

@@ -1,28 +1,71 @@
-"""What happened in an organization, newest first."""
+"""What happened in an organization, newest first, as a page and as a file."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from portal import access
 from portal.audit import selectors
+from portal.audit.forms import AuditFilterForm
+from portal.csv_stream import csv_response
+from portal.organizations.models import Organization
 from portal.pages import member_page
+from portal.permissions import Permission
 
 PAGE_SIZE = 50
+COLUMNS = [
+    "id", "time_utc", "who", "through", "action", "subject_type", "subject_id", "subject", "before", "after", "reason",
+    "address", "user_agent",
+]  # fmt: skip
 
 
 @login_required
 def audit(request: HttpRequest, slug: str) -> HttpResponse:
-    member = access.member_for(request.user, slug)
+    member = access.member_for(request.user, slug, Permission.VIEW_AUDIT)
+    form = AuditFilterForm(request.GET or None)
     before = request.GET.get("before", "")
-    events = selectors.events_of(member.organization)
-    if before.isdigit():
-        events = events.filter(id__lt=int(before))
-    rows = list(events[: PAGE_SIZE + 1])
+    page = selectors.event_page(
+        member.organization,
+        form.filters(member.organization),
+        after=int(before) if before.isdigit() else None,
+        limit=PAGE_SIZE,
+    )
     context = {
-        "rows": [selectors.describe(event) for event in rows[:PAGE_SIZE]],
-        "next": rows[PAGE_SIZE - 1].id if len(rows) > PAGE_SIZE else None,
+        "form": form,
+        "rows": [selectors.describe(event) for event in page.rows],
+        "next": page.next,
         "before": before,
+        "is_filtered": any(request.GET.get(name) for name in form.fields),
     }
     return member_page(request, member, "audit", "portal/audit/list.html", context)
+
+
+@login_required
+def export(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """Everything that the filters leave, oldest last; streamed."""
+    member = access.member_for(request.user, slug, Permission.VIEW_AUDIT)
+    filters = AuditFilterForm(request.GET or None).filters(member.organization)
+    return csv_response(request, name=f"audit-{slug}.csv", header=COLUMNS, rows=_rows(member.organization, filters))
+
+
+def _rows(organization: Organization, filters: selectors.EventFilters) -> Iterator[list[object]]:
+    for event in selectors.all_events(organization, filters):
+        yield [
+            event.id,
+            f"{event.created_at:%Y-%m-%d %H:%M:%S}",
+            event.actor_label,
+            event.credential,
+            event.action,
+            event.subject_type,
+            event.subject_id,
+            event.subject_label,
+            json.dumps(event.before) if event.before else "",
+            json.dumps(event.after) if event.after else "",
+            event.reason,
+            event.address,
+            event.user_agent,
+        ]

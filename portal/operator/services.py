@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from billing.errors import BillingError
-from billing.invoices.services import run_month
+from billing.invoices.runs import run_month
 from portal.audit.services import record_event
 from portal.operator.models import InvoiceRun, RunState
 from portal.users.models import User

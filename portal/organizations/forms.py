@@ -5,7 +5,7 @@ from zoneinfo import available_timezones
 
 from django import forms
 
-from portal.organizations.models import Organization
+from portal.organizations.models import Member, Organization
 from portal.organizations.roles import DESCRIPTIONS, Role
 from portal.permissions import may_grant
 
@@ -47,3 +47,34 @@ class InvitationForm(forms.Form):
         field.choices = [
             (role.value, f"{role.label}: {DESCRIPTIONS[role].lower()}") for role in Role if may_grant(granter, role)
         ]
+
+
+class TransferForm(forms.Form):
+    to = forms.ChoiceField(label="New owner", help_text="You become an admin.")
+
+    def __init__(self, *args: Any, colleagues: list[Member], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.colleagues = {str(member.id): member for member in colleagues}
+        field = self.fields["to"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [
+            (number, f"{member.user.get_full_name()} ({member.get_role_display().lower()})")
+            for number, member in self.colleagues.items()
+        ]
+
+    def member(self) -> Member:
+        return self.colleagues[self.cleaned_data["to"]]
+
+
+class DeletionForm(forms.Form):
+    confirmation = forms.CharField(label="Type the organization's name to confirm", max_length=100)
+    reason = forms.CharField(required=False, max_length=500, help_text="Kept in the audit log.")
+
+    def __init__(self, *args: Any, name: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._name = name
+
+    def clean_confirmation(self) -> str:
+        if self.cleaned_data["confirmation"].strip() != self._name:
+            raise forms.ValidationError(f"This is not the name; it is {self._name}.")
+        return self._name

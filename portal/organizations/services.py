@@ -12,8 +12,7 @@ from django.utils import timezone
 from django.utils.text import slugify
 
 from billing.accounts.services import change_time_zone, open_account
-from billing.errors import KeyReused
-from billing.ledger.services import grant_credit
+from billing.credits.free import give_free_credit
 from portal.api_keys import management
 from portal.audit.services import record_event
 from portal.errors import LastOwner, NameTaken, NotPossible
@@ -27,13 +26,13 @@ from portal.users.models import User
 def create_organization(*, owner: User, name: str) -> Organization:
     """The organization with its owner, default project, billing account and, for an owner's first one, free credit.
 
-    All or nothing. A repeat makes a second organization, without a second free credit: its key names the owner.
+    All or nothing. A repeat makes a second organization, without a second free credit: that is once per person.
     """
     organization = Organization.objects.create(name=name, slug=_free_slug(name))
     Member.objects.create(user=owner, organization=organization, role=Role.OWNER)
     Project.objects.create(organization=organization, name="Default", slug="default", is_default=True)
     open_account(organization_id=organization.id, email=owner.email)
-    _give_free_credit(organization, owner)
+    give_free_credit(organization_id=organization.id, email=owner.email, actor_id=owner.id)
     record_event(
         organization_id=organization.id,
         actor=owner,
@@ -43,21 +42,6 @@ def create_organization(*, owner: User, name: str) -> Organization:
     )
     transaction.on_commit(partial(snapshot.publish, organization.id))
     return organization
-
-
-def _give_free_credit(organization: Organization, owner: User) -> None:
-    """Once per person: the key names them, and an organization they make later gets none."""
-    if not settings.FREE_CREDIT_NANO:
-        return
-    try:
-        grant_credit(
-            organization_id=organization.id,
-            amount_nano=settings.FREE_CREDIT_NANO,
-            reason="Free credit",
-            key=f"free-credit:user:{owner.id}",
-        )
-    except KeyReused:
-        return
 
 
 def _free_slug(name: str) -> str:
@@ -160,13 +144,13 @@ def create_project(*, organization: Organization, name: str, actor: User) -> Pro
 
 
 @transaction.atomic
-def set_suspended(*, organization: Organization, is_suspended: bool, actor: User, reason: str) -> None:
-    """A suspended organization's calls are refused from the next snapshot on. A repeat changes nothing."""
+def set_suspended(*, organization: Organization, is_suspended: bool, actor: User | None, reason: str) -> bool:
+    """A suspended organization's calls are refused from the next snapshot on. False when it was so before."""
     changed = Organization.objects.filter(id=organization.id, suspended_at__isnull=is_suspended).update(
         suspended_at=timezone.now() if is_suspended else None
     )
     if not changed:
-        return
+        return False
     organization.refresh_from_db(fields=["suspended_at"])
     record_event(
         organization_id=organization.id,
@@ -176,6 +160,7 @@ def set_suspended(*, organization: Organization, is_suspended: bool, actor: User
         reason=reason,
     )
     transaction.on_commit(partial(snapshot.publish, organization.id))
+    return True
 
 
 def _require_another_owner(member: Member) -> None:

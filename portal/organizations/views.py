@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from allauth.mfa.utils import is_mfa_enabled
+from django.conf import settings as conf
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
@@ -13,12 +15,20 @@ from django.views.decorators.http import require_POST
 
 from portal import access
 from portal.errors import PortalError
-from portal.organizations import invitations, selectors, services
-from portal.organizations.forms import InvitationForm, OrganizationForm, ProjectForm, RoleForm, SettingsForm
+from portal.organizations import invitations, lifecycle, selectors, services
+from portal.organizations.forms import (
+    DeletionForm,
+    InvitationForm,
+    OrganizationForm,
+    ProjectForm,
+    RoleForm,
+    SettingsForm,
+    TransferForm,
+)
 from portal.organizations.models import Member
-from portal.organizations.roles import Role
+from portal.organizations.roles import DESCRIPTIONS, Role
 from portal.pages import member_page
-from portal.permissions import Permission
+from portal.permissions import Permission, may_grant
 from portal.users.requests import signed_in
 
 
@@ -72,8 +82,8 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
         "form": form,
         "members": selectors.members_of(member.organization),
         "invitations": selectors.open_invitations(member.organization),
-        "can_change": member.may(Permission.MANAGE_MEMBERS),
-        "roles": Role.choices,
+        "roles": [(role, role.label) for role in Role if may_grant(member.role_in_force, role)],
+        "role_descriptions": [(role.label, DESCRIPTIONS[role]) for role in Role],
     }
     status = 400 if form.errors else 200
     return member_page(request, member, "members", "portal/organizations/members.html", context, status=status)
@@ -144,14 +154,21 @@ def settings(request: HttpRequest, slug: str) -> HttpResponse:
     return _settings_page(request, member, form, ProjectForm())
 
 
-def _settings_page(request: HttpRequest, member: Member, form: SettingsForm, project_form: ProjectForm) -> HttpResponse:
+def _settings_page(
+    request: HttpRequest, member: Member, form: SettingsForm, project_form: ProjectForm, **more: Any
+) -> HttpResponse:
+    organization = member.organization
+    colleagues = [each for each in selectors.members_of(organization) if each.id != member.id]
     context = {
         "form": form,
         "project_form": project_form,
-        "projects": selectors.projects_of(member.organization),
-        "can_change": member.may(Permission.MANAGE_SETTINGS),
-    }
-    status = 400 if form.errors or project_form.errors else 200
+        "projects": selectors.projects_of(organization),
+        "transfer_form": TransferForm(colleagues=colleagues) if colleagues else None,
+        "deletion_form": DeletionForm(name=organization.name),
+        "grace_days": conf.ORGANIZATION_GRACE_DAYS,
+        "has_two_factor": is_mfa_enabled(member.user),
+    } | more
+    status = 400 if form.errors or project_form.errors or context["deletion_form"].errors else 200
     return member_page(request, member, "settings", "portal/organizations/settings.html", context, status=status)
 
 
@@ -169,3 +186,77 @@ def create_project(request: HttpRequest, slug: str) -> HttpResponse:
             messages.success(request, "The project is made; choose it when you create a key.")
             return redirect("portal:settings", slug)
     return _settings_page(request, member, SettingsForm(None, organization=member.organization), form)
+
+
+@login_required
+@require_POST
+def rename_project(request: HttpRequest, slug: str, project_slug: str) -> HttpResponse:
+    member = access.member_for(request.user, slug, Permission.MANAGE_PROJECTS)
+    project = access.project_for(request.user, slug, project_slug)
+    form = ProjectForm(request.POST)
+    if form.is_valid():
+        services.rename_project(project=project, name=form.cleaned_data["name"], actor=member.user)
+        messages.success(request, "The project has its new name.")
+    else:
+        messages.error(request, "Enter a name of at most 100 characters.")
+    return redirect("portal:settings", slug)
+
+
+@login_required
+@require_POST
+def two_factor(request: HttpRequest, slug: str) -> HttpResponse:
+    """Asks all members for a second factor, or no longer."""
+    member = access.member_for(request.user, slug, Permission.MANAGE_SETTINGS)
+    is_required = request.POST.get("required") == "1"
+    done = (
+        "Members without two-factor authentication are asked to set it up before they get in."
+        if is_required
+        else "Two-factor authentication is each member's own choice again."
+    )
+    _try(request, services.set_two_factor_required, done, organization=member.organization, is_required=is_required)
+    return redirect("portal:settings", slug)
+
+
+@login_required
+@require_POST
+def transfer(request: HttpRequest, slug: str) -> HttpResponse:
+    member = access.member_for(request.user, slug, Permission.MANAGE_OWNERS)
+    colleagues = [each for each in selectors.members_of(member.organization) if each.id != member.id]
+    form = TransferForm(request.POST, colleagues=colleagues)
+    if not form.is_valid():
+        messages.error(request, "Choose a member to hand the organization over to.")
+        return redirect("portal:settings", slug)
+    try:
+        lifecycle.transfer(organization=member.organization, to=form.member(), actor=member)
+    except PortalError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, f"{form.member().user.email} owns {member.organization.name} now.")
+    return redirect("portal:settings", slug)
+
+
+@login_required
+@require_POST
+def delete(request: HttpRequest, slug: str) -> HttpResponse:
+    """Calls are refused from now on; it can be restored until the grace period ends."""
+    member = access.member_for(request.user, slug, Permission.DELETE_ORGANIZATION)
+    organization = member.organization
+    form = DeletionForm(request.POST, name=organization.name)
+    if not form.is_valid():
+        settings_form = SettingsForm(None, organization=organization)
+        return _settings_page(request, member, settings_form, ProjectForm(), deletion_form=form)
+    deletes_at = lifecycle.request_deletion(
+        organization=organization, actor=member.user, reason=form.cleaned_data["reason"]
+    )
+    messages.warning(
+        request, f"{organization.name} is deleted; it can be restored until {deletes_at:%Y-%m-%d %H:%M} UTC."
+    )
+    return redirect("portal:settings", slug)
+
+
+@login_required
+@require_POST
+def restore(request: HttpRequest, slug: str) -> HttpResponse:
+    member = access.member_for(request.user, slug, Permission.DELETE_ORGANIZATION)
+    _try(request, lifecycle.restore, f"{member.organization.name} is restored.", organization=member.organization)
+    return redirect("portal:settings", slug)

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 if TYPE_CHECKING:
     from portal.api_keys.models import ManagementKey
+    from portal.operator.acting import Acting
 
 
 class UserManager(BaseUserManager["User"]):
@@ -43,6 +44,8 @@ class User(AbstractBaseUser, PermissionsMixin):
 
     # Set for one request that a management key makes in this person's name; access and roles are then the key's.
     management_key: ManagementKey | None = None
+    # Set for the requests of an operator who acts for an organization (portal/operator/acting.py).
+    acting: Acting | None = None
 
     objects: ClassVar[UserManager] = UserManager()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST
 
 from portal.users.forms import ProfileForm
 from portal.users.requests import signed_in
+from portal.users.sessions import browsers_of, end
 
 
 @login_required
@@ -20,3 +22,28 @@ def profile(request: HttpRequest) -> HttpResponse:
         messages.success(request, "Your name is saved.")
         return redirect("portal:profile")
     return render(request, "portal/users/profile.html", {"form": form}, status=400 if form.errors else 200)
+
+
+@login_required
+def sessions(request: HttpRequest) -> HttpResponse:
+    browsers = browsers_of(signed_in(request), request.session.session_key)
+    return render(request, "portal/users/sessions.html", {"browsers": browsers})
+
+
+@login_required
+@require_POST
+def end_session(request: HttpRequest, session_id: int) -> HttpResponse:
+    if not end(user=signed_in(request), session_ids=[session_id]):
+        raise Http404("No such session.")
+    messages.success(request, "That browser is signed out.")
+    return redirect("portal:sessions")
+
+
+@login_required
+@require_POST
+def end_other_sessions(request: HttpRequest) -> HttpResponse:
+    user = signed_in(request)
+    others = [each.session.id for each in browsers_of(user, request.session.session_key) if not each.is_current]
+    count = end(user=user, session_ids=others)
+    messages.success(request, f"{count} other browser{'' if count == 1 else 's'} signed out.")
+    return redirect("portal:sessions")

@@ -1,0 +1,149 @@
+"""Webhooks of an organization, and the log of what was sent to them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
+
+from portal import access
+from portal.alerts import selectors
+from portal.alerts import webhooks as services
+from portal.alerts.delivery import BACKOFF
+from portal.alerts.forms import ChangeWebhookForm, WebhookForm
+from portal.alerts.models import DeliveryState
+from portal.errors import PortalError
+from portal.organizations.models import Member
+from portal.pages import member_page
+from portal.permissions import Permission
+
+
+def _page(request: HttpRequest, member: Member, form: WebhookForm, **more: Any) -> HttpResponse:
+    context = {"form": form, "endpoints": selectors.endpoints_of(member.organization)} | more
+    return member_page(
+        request, member, "alerts", "portal/alerts/webhooks.html", context, status=400 if form.errors else 200
+    )
+
+
+@login_required
+@never_cache
+def webhooks(request: HttpRequest, slug: str) -> HttpResponse:
+    """A POST adds one, and answers with the page that shows its secret."""
+    need = Permission.MANAGE_ALERTS if request.method == "POST" else Permission.VIEW_ALERTS
+    member = access.member_for(request.user, slug, need)
+    form = WebhookForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            issued = services.add(
+                organization=member.organization,
+                url=form.cleaned_data["url"],
+                description=form.cleaned_data["description"],
+                actor=member.user,
+            )
+        except PortalError as error:
+            form.add_error("url", str(error))
+        else:
+            return _page(request, member, WebhookForm(), issued=issued)
+    return _page(request, member, form)
+
+
+@login_required
+@require_POST
+def change(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
+    member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
+    endpoint = access.webhook_for(request.user, slug, webhook_id, Permission.MANAGE_ALERTS)
+    form = ChangeWebhookForm(request.POST)
+    try:
+        if form.is_valid():
+            services.change(endpoint=endpoint, actor=member.user, **form.cleaned_data)
+            messages.success(request, "The webhook is changed.")
+        else:
+            messages.error(request, " ".join(str(error) for errors in form.errors.values() for error in errors))
+    except PortalError as error:
+        messages.error(request, str(error))
+    return redirect("portal:webhooks", slug)
+
+
+@login_required
+@never_cache
+@require_POST
+def rotate(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
+    """Answers with the page that shows the new secret."""
+    member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
+    endpoint = access.webhook_for(request.user, slug, webhook_id, Permission.MANAGE_ALERTS)
+    issued = services.rotate_secret(endpoint=endpoint, actor=member.user)
+    return _page(request, member, WebhookForm(), issued=issued)
+
+
+@login_required
+@require_POST
+def test(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
+    member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
+    endpoint = access.webhook_for(request.user, slug, webhook_id, Permission.MANAGE_ALERTS)
+    delivery = services.send_test(endpoint=endpoint, actor=member.user)
+    messages.success(request, "A test is on its way; reload to see what became of it.")
+    return redirect("portal:delivery", slug, delivery.id)
+
+
+@login_required
+@require_POST
+def remove(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
+    member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
+    endpoint = access.webhook_for(request.user, slug, webhook_id, Permission.MANAGE_ALERTS)
+    services.remove(endpoint=endpoint, actor=member.user)
+    messages.success(request, "The webhook is removed.")
+    return redirect("portal:webhooks", slug)
+
+
+@login_required
+def deliveries(request: HttpRequest, slug: str) -> HttpResponse:
+    member = access.member_for(request.user, slug, Permission.VIEW_ALERTS)
+    webhook, state, before = (request.GET.get(name, "") for name in ("webhook", "state", "before"))
+    filters = selectors.DeliveryFilters(
+        webhook_id=int(webhook) if webhook.isdigit() else None,
+        state=state if state in DeliveryState.values else "",
+    )
+    rows, following = selectors.deliveries_page(
+        member.organization, filters, after=int(before) if before.isdigit() else None
+    )
+    context = {
+        "deliveries": rows,
+        "next": following,
+        "before": before,
+        "filters": filters,
+        "states": DeliveryState.choices,
+        "endpoints": selectors.endpoints_of(member.organization),
+    }
+    return member_page(request, member, "alerts", "portal/alerts/deliveries.html", context)
+
+
+@login_required
+def delivery(request: HttpRequest, slug: str, delivery_id: int) -> HttpResponse:
+    member = access.member_for(request.user, slug, Permission.VIEW_ALERTS)
+    found = access.delivery_for(request.user, slug, delivery_id, Permission.VIEW_ALERTS)
+    context = {
+        "delivery": found,
+        "body": json.dumps(json.loads(found.body), indent=2, ensure_ascii=False),
+        "most_attempts": len(BACKOFF) + 1,
+    }
+    return member_page(request, member, "alerts", "portal/alerts/delivery.html", context)
+
+
+@login_required
+@require_POST
+def resend(request: HttpRequest, slug: str, delivery_id: int) -> HttpResponse:
+    member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
+    found = access.delivery_for(request.user, slug, delivery_id, Permission.MANAGE_ALERTS)
+    try:
+        services.resend(delivery=found, actor=member.user)
+    except PortalError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, "It is sent again; reload to see what became of it.")
+    return redirect("portal:delivery", slug, delivery_id)
