@@ -31,7 +31,15 @@ class EngineConfig:
     )
     model: str = field(
         default="smollm2-135m-instruct",
-        metadata=_about("ENGINE_MODEL", "Name of an embedded model, or the path of a GGUF file."),
+        metadata=_about(
+            "ENGINE_MODEL", "Name of an embedded model, or the path of a GGUF file or a Hugging Face folder."
+        ),
+    )
+    precision: str = field(
+        default="auto",
+        metadata=_about(
+            "ENGINE_PRECISION", "auto (as the model is stored), bf16, fp8, nvfp4, or the path of a recipe (TOML)."
+        ),
     )
     listen: str = field(
         default="127.0.0.1:50051",
@@ -54,6 +62,13 @@ class EngineConfig:
     pages: int = field(
         default=1024,
         metadata=_about("ENGINE_PAGES", "KV-cache pages; times page_tokens, the tokens that fit.", minimum=2),
+    )
+    checkpoint_mib: int = field(
+        default=256,
+        metadata=_about(
+            "ENGINE_CHECKPOINT_MIB",
+            "MiB for the states of prefixes; used by models with recurrent state, least recently used ones go.",
+        ),
     )
     prefill_tokens: int = field(
         default=256,
@@ -95,7 +110,12 @@ def read_config(arguments: Sequence[str] = (), environment: Mapping[str, str] | 
             names = ["--journal", *names]
         shown = f"{meaning} [{variable}, default {setting.default!s}]"
         parser.add_argument(*names, dest=setting.name, metavar="VALUE", help=shown.replace("%", "%%"))
+    parser.add_argument("--tiny-random", metavar="FAMILY", help="a tiny model with random weights: qwen3_5 or llama")
     flags = vars(parser.parse_args(list(arguments)))
+    if flags["tiny_random"] is not None:
+        if flags["model"] is not None:
+            raise ConfigError("--tiny-random makes a model of its own; leave --model out.")
+        flags["model"] = f"tiny-random:{flags['tiny_random']}"
 
     values: dict[str, Any] = {}
     for setting in settings():

@@ -1,9 +1,9 @@
 """The engine's only face to the cache: it gives memory to sequences, takes it back, and finds prefixes again.
 
-A model with recurrent state needs more than pages: a running sequence has a state slot, and a prefix can be gone on from
-only where a state was kept for exactly its length. Two positions of a prompt are worth a state, each at a multiple of
-`block_tokens`: its end, where a conversation goes on; and where it leaves a text that was met before, since others will
-leave it there too (a shared system prompt gets its state when it is met the second time).
+A model with recurrent state needs more than pages: a running sequence has a state slot, and a prefix can be gone on
+from only where a state was kept for exactly its length. Two positions of a prompt are worth a state, each at a multiple
+of `block_tokens`: its end, where a conversation goes on; and where it leaves a text that was met before, since others
+will leave it there too (a shared system prompt gets its state when it is met the second time).
 
 What is to be copied is only noted here, in `moves`; the model does it at the beginning of its next step.
 """
@@ -174,8 +174,8 @@ class CacheCoordinator:
         return sorted(end for end in ends if found * self.page_tokens < end <= prompt)
 
     def _findable_tokens(self, sequence: Sequence, computed: int) -> int:
-        """With recurrent state, only what was computed in whole blocks of a prompt has bits that depend on nothing else;
-        a text that was generated is computed again when it comes back in a prompt."""
+        """With recurrent state, only what was computed in whole blocks of a prompt has bits that depend on nothing
+        else; a text that was generated is computed again when it comes back in a prompt."""
         if not self._has_state:
             return computed
         return min(computed, sequence.prompt_tokens // self._block_tokens * self._block_tokens)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -15,11 +17,14 @@ from inference_grpc.engine.engine import Engine
 from inference_grpc.engine.prepare import Preparer
 from inference_grpc.engine.runner import Runner
 from inference_grpc.engine.scheduler import Scheduler
-from inference_grpc.model.gguf import GgufError, GgufFile
+from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.interface import Model
-from inference_grpc.model.llama import load_llama
+from inference_grpc.model.load import load_model, open_checkpoint
+from inference_grpc.model.load import weights_sha256 as hash_of
+from inference_grpc.model.recipe import read_recipe
 from inference_grpc.model.resolve import ModelNotFound, resolve_model
 from inference_grpc.text.chat_template import ChatTemplate
+from inference_grpc.text.hf_tokenizer import read_hf_tokenizer
 from inference_grpc.text.tokenizer import ModelTokenizer, TokenizerError
 
 # Of every model; a chat template adds to them.
@@ -34,21 +39,54 @@ def load(config: EngineConfig) -> TorchBackend:
     torch.set_num_threads(config.threads)
     try:
         name, path = resolve_model(config.model)
-        model, file = load_llama(path, name=name, precision="float16")
-        tokenizer = ModelTokenizer(file.metadata)
-    except (ModelNotFound, GgufError, TokenizerError) as error:
+        opened = open_checkpoint(path)
+        metadata = opened.file.metadata if opened.file is not None else read_hf_tokenizer(path)
+        tokenizer = ModelTokenizer(metadata)
+        recipe = read_recipe(config.precision)
+        loaded = load_model(opened, name=name, vocabulary=tokenizer.vocabulary, recipe=recipe)
+    except (ModelNotFound, ModelFileError, TokenizerError) as error:
         raise ConfigError(f"ENGINE_MODEL (--model) is {config.model!r}: {error}") from error
-    try:
-        model.allocate(pages=config.pages, page_tokens=config.page_tokens)
-    except ValueError as error:
-        raise ConfigError(f"ENGINE_PAGE_TOKENS (--page-tokens): {error}") from error
+    model = loaded.model
+    state_slots = _state_slots(config, model)
+    _allocate(config, model, state_slots)
     if not model.is_batch_invariant():
         logger.warning(
             "rows_depend_on_neighbours cpu=%s: texts may change with load", torch.backends.cpu.get_cpu_capability()
         )
-    backend = assemble(config, model, tokenizer, _chat_template(file, tokenizer), weights_sha256=file.sha256())
-    logger.info("engine_loaded model=%s precision=%s seconds=%.1f", name, model.precision, time.monotonic() - began)
+    template = _chat_template(metadata, tokenizer)
+    backend = assemble(config, model, tokenizer, template, weights_sha256=hash_of(path), state_slots=state_slots)
+    logger.info(
+        "engine_loaded model=%s device=%s precision=%s kv_bytes_per_token=%d state_bytes=%d state_slots=%d "
+        "seconds=%.1f",
+        name,
+        model.device,
+        model.precision,
+        model.page_token_bytes,
+        model.state_bytes,
+        state_slots,
+        time.monotonic() - began,
+    )
     return backend
+
+
+def _state_slots(config: EngineConfig, model: Model) -> int:
+    """One for each running sequence, and what the budget allows for kept states, at least one."""
+    if not model.state_bytes:
+        return 0
+    return config.max_sequences + max(config.checkpoint_mib * 2**20 // model.state_bytes, 1)
+
+
+def _allocate(config: EngineConfig, model: Model, state_slots: int) -> None:
+    try:
+        model.allocate(pages=config.pages, page_tokens=config.page_tokens, state_slots=state_slots)
+    except ValueError as error:
+        raise ConfigError(f"ENGINE_PAGE_TOKENS (--page-tokens): {error}") from error
+    except (MemoryError, RuntimeError) as error:  # torch raises the latter when memory is short
+        page_mib = config.page_tokens * model.page_token_bytes / 2**20
+        raise ConfigError(
+            f"There is no memory for ENGINE_PAGES={config.pages} of {page_mib:.1f} MiB and {state_slots} states of "
+            f"{model.state_bytes / 2**20:.1f} MiB (ENGINE_MAX_SEQUENCES, ENGINE_CHECKPOINT_MIB): {error}"
+        ) from error
 
 
 def assemble(
@@ -58,13 +96,24 @@ def assemble(
     template: ChatTemplate | None,
     *,
     weights_sha256: str = "",
+    state_slots: int = 0,
 ) -> TorchBackend:
     """Put the parts together around a model whose pages are allocated."""
     # A sequence must fit the pages alone, or it could never end.
     context_tokens = min(model.context_tokens, config.pages * config.page_tokens)
     may_think = template is not None and template.may_think
-    cache = CacheCoordinator(pages=config.pages, page_tokens=config.page_tokens)
-    scheduler = Scheduler(cache, max_sequences=config.max_sequences, prefill_tokens=config.prefill_tokens)
+    cache = CacheCoordinator(
+        pages=config.pages,
+        page_tokens=config.page_tokens,
+        state_slots=state_slots,
+        block_tokens=model.block_tokens,
+    )
+    scheduler = Scheduler(
+        cache,
+        max_sequences=config.max_sequences,
+        prefill_tokens=config.prefill_tokens,
+        block_tokens=model.block_tokens,
+    )
     facts = BackendInfo(
         model=model.name,
         context_tokens=context_tokens,
@@ -83,12 +132,12 @@ def assemble(
     )
 
 
-def _chat_template(file: GgufFile, tokenizer: ModelTokenizer) -> ChatTemplate | None:
-    source = file.metadata.get("tokenizer.chat_template")
+def _chat_template(metadata: Mapping[str, Any], tokenizer: ModelTokenizer) -> ChatTemplate | None:
+    source = metadata.get("tokenizer.chat_template")
     if not source:
         return None
     names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
     special_tokens = {
-        name: tokenizer.special_text(file.metadata.get(f"tokenizer.ggml.{key}_token_id")) for name, key in names.items()
+        name: tokenizer.special_text(metadata.get(f"tokenizer.ggml.{key}_token_id")) for name, key in names.items()
     }
     return ChatTemplate(source, special_tokens)

@@ -2,8 +2,9 @@
 
 Every step takes one token of each decoding sequence and fills the rest of its token budget with chunks of prompts. A
 waiting sequence is admitted when there are pages for all its known tokens and one more for each running sequence to
-grow into; for a model with recurrent state a state slot too. When pages run out all the same, the least important sequence gives its pages back and waits; its tokens are
-kept, so it later computes them again (often it finds its pages by prefix) and goes on as if nothing had happened.
+grow into; for a model with recurrent state a state slot too. When pages run out all the same, the least important
+sequence gives its memory back and waits; its tokens are kept, so it later computes them again (often it finds its pages
+by prefix) and goes on as if nothing had happened.
 """
 
 from __future__ import annotations

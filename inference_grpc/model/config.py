@@ -1,10 +1,19 @@
-"""The shape of a Llama-like model, from GGUF metadata. Whatever we could only run wrongly is refused here."""
+"""The shape of a dense model (Llama, Qwen2, Qwen3). Whatever we could only run wrongly is refused here."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
+import torch
+
+from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.gguf import GgufError, GgufFile
+
+# Of each family: whether queries, keys and values have a bias, and whether queries and keys are normed by head.
+FAMILIES: Final = {"llama": (False, False), "qwen2": (True, False), "qwen3": (False, True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,44 +29,123 @@ class LlamaConfig:
     norm_epsilon: float
     rope_base: float
     rope_scale: float = 1.0  # positions are divided by it
+    is_tied: bool = False
+    has_bias: bool = False
+    has_head_norm: bool = False
+    # Each rotation frequency is divided by its factor; None: by what the file's `rope_freqs` says, or by one.
+    rope_factors: tuple[float, ...] | None = None
 
 
 def read_config(file: GgufFile) -> LlamaConfig:
     """Raises `GgufError` naming the key whose value is missing, contradictory or not supported."""
-    architecture = file.require("general.architecture")
-    if architecture != "llama":
-        raise GgufError(f"{file.path}: the architecture is {architecture!r}; this engine runs 'llama'.")
+    family = file.require("general.architecture")
+    if family not in FAMILIES:
+        known = ", ".join(repr(name) for name in (*FAMILIES, "qwen35"))
+        raise GgufError(f"{file.path}: the architecture is {family!r}; this engine runs {known}.")
     if file.metadata.get("split.count", 1) > 1:
         raise GgufError(f"{file.path}: the model is split over several files; join them first (gguf-split --merge).")
-    if file.metadata.get("llama.expert_count", 0) > 0:
-        raise GgufError(f"{file.path}: llama.expert_count is set; mixtures of experts are not supported.")
+    if file.metadata.get(f"{family}.expert_count", 0) > 0:
+        raise GgufError(f"{file.path}: {family}.expert_count is set; mixtures of experts are not supported.")
 
-    heads = _positive(file, "llama.attention.head_count")
-    kv_heads = _positive(file, "llama.attention.head_count_kv", default=heads)
-    hidden = _positive(file, "llama.embedding_length")
-    head_size = _positive(file, "llama.attention.key_length", default=hidden // heads)
-    value_size = _positive(file, "llama.attention.value_length", default=head_size)
-    rotated = _positive(file, "llama.rope.dimension_count", default=head_size)
-    if heads % kv_heads:
-        raise GgufError(f"{file.path}: {heads} query heads cannot share {kv_heads} key-value heads evenly.")
-    if rotated != head_size or value_size != head_size or head_size % 2:
+    heads = _positive(file, f"{family}.attention.head_count")
+    hidden = _positive(file, f"{family}.embedding_length")
+    head_size = _positive(file, f"{family}.attention.key_length", default=hidden // heads)
+    value_size = _positive(file, f"{family}.attention.value_length", default=head_size)
+    rotated = _positive(file, f"{family}.rope.dimension_count", default=head_size)
+    if rotated != head_size or value_size != head_size:
         raise GgufError(
             f"{file.path}: heads of {head_size} values with {rotated} rotated and values of {value_size} "
             "are not supported; all three must be one even number."
         )
-    return LlamaConfig(
-        layers=_positive(file, "llama.block_count"),
-        hidden=hidden,
-        feed_forward=_positive(file, "llama.feed_forward_length"),
-        heads=heads,
-        kv_heads=kv_heads,
-        head_size=head_size,
-        vocabulary=_vocabulary(file),
-        context_tokens=_positive(file, "llama.context_length"),
-        norm_epsilon=float(file.require("llama.attention.layer_norm_rms_epsilon")),
-        rope_base=float(file.metadata.get("llama.rope.freq_base", 10_000.0)),
-        rope_scale=_rope_scale(file),
+    has_bias, has_head_norm = FAMILIES[family]
+    return _checked(
+        file.path,
+        LlamaConfig(
+            layers=_positive(file, f"{family}.block_count"),
+            hidden=hidden,
+            feed_forward=_positive(file, f"{family}.feed_forward_length"),
+            heads=heads,
+            kv_heads=_positive(file, f"{family}.attention.head_count_kv", default=heads),
+            head_size=head_size,
+            vocabulary=_vocabulary(file, family),
+            context_tokens=_positive(file, f"{family}.context_length"),
+            norm_epsilon=float(file.require(f"{family}.attention.layer_norm_rms_epsilon")),
+            rope_base=float(file.metadata.get(f"{family}.rope.freq_base", 10_000.0)),
+            rope_scale=_rope_scale(file, family),
+            is_tied="output.weight" not in file.tensors,
+            has_bias=has_bias,
+            has_head_norm=has_head_norm,
+        ),
     )
+
+
+def read_hf_dense_config(path: Path, content: dict[str, Any]) -> LlamaConfig:
+    """From config.json. Raises `ModelFileError` naming the key."""
+    family = content.get("model_type")
+    assert family in FAMILIES, "asked for only when it is one of them"
+
+    def number(key: str, default: int | None = None) -> int:
+        value = content.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ModelFileError(f"{path}: {key} is {value!r}; it must be a positive whole number.")
+        return value
+
+    for key, wanted in (
+        ("hidden_act", "silu"),
+        ("attention_bias", False),
+        ("mlp_bias", False),
+        ("use_sliding_window", False),
+    ):
+        if content.get(key, wanted) != wanted:
+            raise ModelFileError(f"{path}: {key} is {content[key]!r}; supported is {wanted!r}.")
+    heads, hidden = number("num_attention_heads"), number("hidden_size")
+    head_size = number("head_dim", hidden // heads)
+    rope: dict[str, Any] = content.get("rope_parameters") or content.get("rope_scaling") or {}
+    base = float(rope.get("rope_theta", content.get("rope_theta", 10_000.0)))
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind not in ("default", "linear", "llama3"):
+        raise ModelFileError(f"{path}: rope_type is {kind!r}; supported are default, linear and llama3.")
+    has_bias, has_head_norm = FAMILIES[family]
+    return _checked(
+        path,
+        LlamaConfig(
+            layers=number("num_hidden_layers"),
+            hidden=hidden,
+            feed_forward=number("intermediate_size"),
+            heads=heads,
+            kv_heads=number("num_key_value_heads", heads),
+            head_size=head_size,
+            vocabulary=number("vocab_size"),
+            context_tokens=number("max_position_embeddings"),
+            norm_epsilon=float(content.get("rms_norm_eps", 1e-6)),
+            rope_base=base,
+            rope_scale=float(rope["factor"]) if kind == "linear" else 1.0,
+            is_tied=bool(content.get("tie_word_embeddings", False)),
+            has_bias=has_bias,
+            has_head_norm=has_head_norm,
+            rope_factors=_llama3_factors(rope, base, head_size) if kind == "llama3" else (1.0,) * (head_size // 2),
+        ),
+    )
+
+
+def _checked(path: Path, config: LlamaConfig) -> LlamaConfig:
+    if config.heads % config.kv_heads:
+        raise GgufError(f"{path}: {config.heads} query heads cannot share {config.kv_heads} key-value heads evenly.")
+    if config.head_size % 2:
+        raise GgufError(f"{path}: heads of {config.head_size} values cannot be rotated in pairs.")
+    return config
+
+
+def _llama3_factors(rope: dict[str, Any], base: float, head_size: int) -> tuple[float, ...]:
+    """Long waves are stretched by `factor`, short ones not, those between by degrees."""
+    factor, low, high = float(rope["factor"]), float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
+    original = float(rope["original_max_position_embeddings"])
+    factors = []
+    for exponent in (torch.arange(0, head_size, 2, dtype=torch.float64) / head_size).tolist():
+        turns = original * base**-exponent / (2 * math.pi)  # of the wave over the trained context
+        smooth = min(max((turns - low) / (high - low), 0.0), 1.0)
+        factors.append(1 / ((1 - smooth) / factor + smooth))
+    return tuple(factors)
 
 
 def _positive(file: GgufFile, key: str, default: int | None = None) -> int:
@@ -67,28 +155,29 @@ def _positive(file: GgufFile, key: str, default: int | None = None) -> int:
     return value
 
 
-def _vocabulary(file: GgufFile) -> int:
+def _vocabulary(file: GgufFile, family: str) -> int:
     """The rows of the embedding are the truth; the declared sizes must not contradict them."""
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
         raise GgufError(f"{file.path}: tensor 'token_embd.weight' is missing.")
     rows = embedding.shape[0]
     tokens = len(file.require("tokenizer.ggml.tokens"))
-    declared = file.metadata.get("llama.vocab_size", rows)
-    if declared != rows or tokens != rows:
+    declared = file.metadata.get(f"{family}.vocab_size", rows)
+    if declared != rows or tokens > rows:
         raise GgufError(
-            f"{file.path}: the embedding has {rows} rows, llama.vocab_size is {declared} and there are {tokens} tokens."
+            f"{file.path}: the embedding has {rows} rows, {family}.vocab_size is {declared} and there are "
+            f"{tokens} tokens."
         )
     return rows
 
 
-def _rope_scale(file: GgufFile) -> float:
-    kind = file.metadata.get("llama.rope.scaling.type", "none")
+def _rope_scale(file: GgufFile, family: str) -> float:
+    kind = file.metadata.get(f"{family}.rope.scaling.type", "none")
     if kind == "none":
         return 1.0
     if kind == "linear":
-        factor = float(file.require("llama.rope.scaling.factor"))
+        factor = float(file.require(f"{family}.rope.scaling.factor"))
         if factor > 0:
             return factor
-        raise GgufError(f"{file.path}: llama.rope.scaling.factor is {factor}; it must be positive.")
-    raise GgufError(f"{file.path}: llama.rope.scaling.type is {kind!r}; supported are none and linear.")
+        raise GgufError(f"{file.path}: {family}.rope.scaling.factor is {factor}; it must be positive.")
+    raise GgufError(f"{file.path}: {family}.rope.scaling.type is {kind!r}; supported are none and linear.")

@@ -19,6 +19,8 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 from numpy.typing import NDArray
 
+from inference_grpc.model.errors import ModelFileError
+
 MAGIC: Final = b"GGUF"
 SUPPORTED_VERSIONS: Final = (2, 3)
 MAX_DIMENSIONS: Final = 4
@@ -30,8 +32,8 @@ _SCALARS: Final = {
 }  # fmt: skip
 
 
-class GgufError(Exception):
-    """A file that is not a sound GGUF file, or lacks what was asked of it. The text names the file and the place."""
+class GgufError(ModelFileError):
+    """A file that is not a sound GGUF file, or lacks what was asked of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +80,19 @@ class GgufFile:
             raise GgufError(f"{self.path}: tensor {name!r} is missing.")
         if info.shape != shape:
             raise GgufError(f"{self.path}: tensor {name!r} has shape {list(info.shape)}, expected {list(shape)}.")
-        raw = np.frombuffer(self._bytes, dtype=np.uint8, count=info.nbytes, offset=info.offset)
-        rows = raw.reshape(math.prod(info.shape[:-1]), -1)
+        rows = self.raw(name)
         values = np.empty((rows.shape[0], info.shape[-1]), dtype=np.float32)
         # In pieces: unpacking needs several times the memory of what it makes.
         for start in range(0, rows.shape[0], _ROWS_AT_A_TIME):
             part = slice(start, start + _ROWS_AT_A_TIME)
             values[part] = self._dequantize(rows[part], info)
         return values.reshape(info.shape)
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """The stored bytes of a tensor that is there, by rows; a view of the file."""
+        info = self.tensors[name]
+        data = np.frombuffer(self._bytes, dtype=np.uint8, count=info.nbytes, offset=info.offset)
+        return data.reshape(math.prod(info.shape[:-1]), -1)
 
     def _dequantize(self, rows: NDArray[np.uint8], info: TensorInfo) -> NDArray[np.float32]:
         try:

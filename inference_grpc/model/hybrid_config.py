@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from inference_grpc.model.errors import ModelFileError
+from inference_grpc.model.gguf import GgufError, GgufFile
 
 LayerKind = Literal["linear_attention", "full_attention"]
 CONV_TAPS = 4
@@ -101,6 +102,55 @@ def read_hf_config(path: Path, content: dict[str, Any]) -> HybridConfig:
     )
 
 
+def read_gguf_config(file: GgufFile) -> HybridConfig:
+    """From the metadata of a `qwen35` file."""
+
+    def number(key: str, default: int | None = None) -> int:
+        value = file.require(f"qwen35.{key}") if default is None else file.metadata.get(f"qwen35.{key}", default)
+        if isinstance(value, list) and value and len(set(value) - {0}) == 1:
+            value = max(value)  # one entry a layer, zero where the layer has no heads
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise GgufError(f"{file.path}: qwen35.{key} is {str(value)[:40]}; it must be one whole number.")
+        return value
+
+    if number("ssm.conv_kernel") != CONV_TAPS:
+        raise GgufError(f"{file.path}: qwen35.ssm.conv_kernel must be {CONV_TAPS}.")
+    scaling = file.metadata.get("qwen35.rope.scaling.type", "none")
+    if scaling != "none":
+        raise GgufError(f"{file.path}: qwen35.rope.scaling.type is {scaling!r}; supported is none.")
+    mtp_layers = number("nextn_predict_layers", 0)
+    layers = number("block_count") - mtp_layers
+    interval = number("full_attention_interval", 4) or 4
+    kinds: list[LayerKind] = ["linear_attention" if (n + 1) % interval else "full_attention" for n in range(layers)]
+    value_heads, head_size = number("ssm.time_step_rank"), number("attention.key_length")
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None or not value_heads:
+        raise GgufError(f"{file.path}: tensor 'token_embd.weight' or the value heads are missing.")
+    return checked(
+        file.path,
+        HybridConfig(
+            hidden=number("embedding_length"),
+            feed_forward=number("feed_forward_length"),
+            layer_kinds=tuple(kinds),
+            vocabulary=embedding.shape[0],
+            context_tokens=number("context_length"),
+            norm_epsilon=float(file.require("qwen35.attention.layer_norm_rms_epsilon")),
+            is_tied="output.weight" not in file.tensors,
+            heads=number("attention.head_count"),
+            kv_heads=number("attention.head_count_kv"),
+            head_size=head_size,
+            rotated=number("rope.dimension_count", head_size),
+            rope_base=float(file.metadata.get("qwen35.rope.freq_base", 10_000_000.0)),
+            key_heads=number("ssm.group_count"),
+            value_heads=value_heads,
+            key_size=number("ssm.state_size"),
+            value_size=number("ssm.inner_size") // value_heads,
+            mtp_layers=mtp_layers,
+        ),
+        layers,
+    )
+
+
 def checked(path: Path, config: HybridConfig, layers: int) -> HybridConfig:
     """The contradictions that any container may have."""
     if len(config.layer_kinds) != layers or not set(config.layer_kinds) <= {"linear_attention", "full_attention"}:
@@ -109,7 +159,7 @@ def checked(path: Path, config: HybridConfig, layers: int) -> HybridConfig:
         (config.heads, config.kv_heads, "query heads cannot share"),
         (config.value_heads, config.key_heads, "value heads cannot share"),
     ):
-        if shared % by:
+        if not by or shared % by:
             raise ModelFileError(f"{path}: {shared} {what} {by} key heads evenly.")
     if config.rotated % 2 or not 0 < config.rotated <= config.head_size:
         raise ModelFileError(f"{path}: {config.rotated} of {config.head_size} dimensions cannot be rotated in pairs.")

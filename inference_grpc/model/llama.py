@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch.nn.functional import rms_norm, silu
 
 from inference_grpc.core.batch import Batch
 from inference_grpc.model.attention import SPAN_TOKENS, attend, make_plan
-from inference_grpc.model.config import LlamaConfig, read_config
-from inference_grpc.model.gguf import GgufFile
-from inference_grpc.model.linear import Precision, rows_are_independent
-from inference_grpc.model.memory import KvPool
-from inference_grpc.model.weights import LayerWeights, LlamaWeights, load_weights
+from inference_grpc.model.config import LlamaConfig
+from inference_grpc.model.linear import rows_are_independent
+from inference_grpc.model.memory import KvFormat, KvPool
+from inference_grpc.model.weights import LayerWeights, LlamaWeights
 
 
 class LlamaModel:
@@ -24,12 +22,23 @@ class LlamaModel:
     block_tokens = 1
     state_bytes = 0
 
-    def __init__(self, name: str, config: LlamaConfig, weights: LlamaWeights, precision: Precision) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: LlamaConfig,
+        weights: LlamaWeights,
+        *,
+        precision: str,
+        vocabulary: int | None = None,
+        kv_format: KvFormat = "float32",
+    ) -> None:
+        """`vocabulary`: the tokens that exist; rows of the head above it are padding and never become a token."""
         self.name = name
         self.config = config
-        self.vocabulary = config.vocabulary
+        self.vocabulary = vocabulary or config.vocabulary
         self.context_tokens = config.context_tokens
-        self.precision: str = precision
+        self.precision = precision
+        self._kv_format: KvFormat = kv_format
         self._weights = weights
         self._rotations = _rotations(config, weights.rope_factors)
         self._pools: list[KvPool] = []
@@ -42,7 +51,8 @@ class LlamaModel:
 
     @property
     def page_token_bytes(self) -> int:
-        return 4 * self.config.layers * 2 * self.config.kv_heads * self.config.head_size
+        values = self.config.layers * 2 * self.config.kv_heads * self.config.head_size
+        return values * (1 if self._kv_format == "fp8" else 4)
 
     def allocate(self, *, pages: int, page_tokens: int, state_slots: int = 0) -> None:
         if SPAN_TOKENS % page_tokens and page_tokens % SPAN_TOKENS:
@@ -68,10 +78,15 @@ class LlamaModel:
         rotation = self._rotations[plan.positions][:, None, :]  # [rows, 1, size / 2]
         rows = plan.token_ids.shape[0]
 
-        x = weights.embedding[plan.token_ids]  # [rows, hidden]
+        x = weights.embedding[plan.token_ids].float()  # [rows, hidden]
         for layer, pool in zip(weights.layers, self._pools, strict=True):
             normed = rms_norm(x, (config.hidden,), layer.attention_norm, epsilon)
-            heads = layer.query_key_value(normed).view(rows, -1, size)  # queries, keys, values
+            projected = layer.query_key_value(normed)
+            if layer.query_key_value_bias is not None:
+                projected += layer.query_key_value_bias
+            heads = projected.view(rows, -1, size)  # queries, keys, values
+            if layer.query_norm is not None and layer.key_norm is not None:
+                heads = self._norm_heads(heads, layer.query_norm, layer.key_norm)
             rotated = heads[:, : config.heads + config.kv_heads]
             torch.view_as_complex(rotated.view(rows, -1, size // 2, 2)).mul_(rotation)
             pool.write(plan.slots, heads[:, config.heads :].flatten(1))
@@ -80,7 +95,13 @@ class LlamaModel:
             x += _feed_forward(rms_norm(x, (config.hidden,), layer.feed_forward_norm, epsilon), layer)
 
         last = rms_norm(x[plan.sampling_rows], (config.hidden,), weights.output_norm, epsilon)
-        return weights.head(last)
+        return weights.head(last)[:, : self.vocabulary]
+
+    def _norm_heads(self, heads: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        queries, keys = self.config.heads, self.config.heads + self.config.kv_heads
+        q, k, v = heads[:, :queries], heads[:, queries:keys], heads[:, keys:]
+        shape, epsilon = (self.config.head_size,), self.config.norm_epsilon
+        return torch.cat([rms_norm(q, shape, query, epsilon), rms_norm(k, shape, key, epsilon), v], dim=1)
 
 
 def _feed_forward(x: torch.Tensor, layer: LayerWeights) -> torch.Tensor:
@@ -89,15 +110,8 @@ def _feed_forward(x: torch.Tensor, layer: LayerWeights) -> torch.Tensor:
 
 
 def _rotations(config: LlamaConfig, factors: torch.Tensor) -> torch.Tensor:
-    """complex64 [context, head size / 2]. A GGUF orders the rows of Q and K so that (0, 1), (2, 3), … are the pairs."""
+    """complex64 [context, head size / 2]. Queries and keys are ordered so that (0, 1), (2, 3), … are the pairs."""
     exponents = torch.arange(0, config.head_size, 2, dtype=torch.float64) / config.head_size
     frequencies = config.rope_base**-exponents / factors.double() / config.rope_scale
     angles = torch.outer(torch.arange(config.context_tokens, dtype=torch.float64), frequencies)
     return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)
-
-
-def load_llama(path: Path, *, name: str, precision: Precision) -> tuple[LlamaModel, GgufFile]:
-    """The model and its file, from which the tokenizer and the chat template are read."""
-    file = GgufFile(path)
-    config = read_config(file)
-    return LlamaModel(name, config, load_weights(file, config, precision), precision), file

@@ -1,4 +1,4 @@
-"""The tokenizer of a model, rebuilt with `tokenizers` from the metadata of its GGUF file."""
+"""The tokenizer of a model, rebuilt with `tokenizers` from the metadata of its GGUF file (or what stands for them)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ _SPLIT_LLAMA3: Final = (
     r"|\s+(?!\S)|\s+"
 )
 _SPLIT_QWEN2: Final = _SPLIT_LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_SPLIT_QWEN35: Final = _SPLIT_QWEN2.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(
+    r"[^\s\p{L}\p{N}]+", r"[^\s\p{L}\p{M}\p{N}]+"
+)
 # Texts that end a turn in some family. A file names one of them as its end; the model may also say another.
 _TURN_ENDS: Final = frozenset(
     ("</s>", "<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>")
@@ -34,9 +37,13 @@ class ModelTokenizer:
         if len(types) != len(self._texts):
             raise TokenizerError(f"tokenizer.ggml.token_type has {len(types)} entries for {len(self._texts)} tokens.")
         kind = _require(metadata, "tokenizer.ggml.model")
-        if kind == "gpt2":
+        own_json = metadata.get("tokenizer.huggingface.json")
+        if own_json is not None and kind in ("gpt2", "llama"):
+            self._tokenizer = Tokenizer.from_str(own_json)
+            to_bytes: Callable[[str, int], bytes] = _byte_level_bytes if kind == "gpt2" else _sentence_piece_bytes
+        elif kind == "gpt2":
             self._tokenizer = _byte_level(metadata, self._texts)
-            to_bytes: Callable[[str, int], bytes] = _byte_level_bytes
+            to_bytes = _byte_level_bytes
         elif kind == "llama":
             self._tokenizer = _sentence_piece(metadata, self._texts, types)
             to_bytes = _sentence_piece_bytes
@@ -118,7 +125,7 @@ def _byte_level(metadata: Mapping[str, Any], texts: list[str]) -> Tokenizer:
     else:
         supported = ", ".join(sorted([*_SPLITS, "smollm"]))
         raise TokenizerError(f"tokenizer.ggml.pre is {kind!r}; supported are {supported}.")
-    if kind == "qwen2":
+    if kind in ("qwen2", "qwen35"):
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
@@ -130,6 +137,7 @@ _SPLITS: Final = {
     "llama-bpe": _SPLIT_LLAMA3,
     "llama3": _SPLIT_LLAMA3,
     "qwen2": _SPLIT_QWEN2,
+    "qwen35": _SPLIT_QWEN35,
 }
 
 

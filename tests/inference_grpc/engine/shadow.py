@@ -1,4 +1,4 @@
-"""A model without numbers: it notes which text each page place and state slot holds, and checks what a batch assumes."""
+"""A model without numbers: it notes which text pages and slots hold, and checks what a batch assumes."""
 
 from __future__ import annotations
 

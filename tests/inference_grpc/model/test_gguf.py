@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from inference_grpc.model.config import read_config
 from inference_grpc.model.gguf import GgufError, GgufFile
 from inference_grpc.model.linear import Precision
-from inference_grpc.model.llama import load_llama
+from inference_grpc.model.load import load_model, open_checkpoint
 from inference_grpc.model.resolve import EMBEDDED_MODEL, ModelNotFound, resolve_model
 from tests.inference_grpc import tiny_model
 
@@ -105,7 +105,7 @@ def test_missing_misshapen_and_unknown_tensors_are_refused_by_name(tmp_path: Pat
     for message, changed in cases.items():
         path = tiny_model.write_gguf(tmp_path / "m.gguf", weights=changed)
         with pytest.raises(GgufError, match=rf"m\.gguf.*{message}"):
-            load_llama(path, name="m", precision=precision)
+            load_model(open_checkpoint(path), name="m", vocabulary=4, product=precision)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_configurations_that_we_cannot_run_are_refused(tmp_path: Path, overrides
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     other = tiny_model.write_gguf(tmp_path / "other.gguf", architecture="mamba")
-    with pytest.raises(GgufError, match="'mamba'; this engine runs 'llama'"):
+    with pytest.raises(GgufError, match="'mamba'; this engine runs 'llama', 'qwen2'"):
         read_config(GgufFile(other))
     (tmp_path / "text.gguf").write_text("hello, this is not a model")
     with pytest.raises(GgufError, match="not a GGUF file"):

@@ -15,7 +15,8 @@ from inference_grpc.core.batch import Batch, Chunk
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence
 from inference_grpc.model.linear import HalfProduct, Precision, make_product, rows_are_independent
-from inference_grpc.model.llama import LlamaModel, load_llama
+from inference_grpc.model.llama import LlamaModel
+from inference_grpc.model.load import load_model, open_checkpoint
 from inference_grpc.model.resolve import EMBEDDED_MODEL, resolve_model
 from tests.inference_grpc import tiny_model
 
@@ -30,7 +31,9 @@ def make_sequence(token_ids: list[int], first_page: int = 0) -> Sequence:
 
 
 def load(path: Path, precision: Precision) -> LlamaModel:
-    model, _ = load_llama(path, name="m", precision=precision)
+    opened = open_checkpoint(path)
+    model = load_model(opened, name="m", vocabulary=opened.config.vocabulary, product=precision).model
+    assert isinstance(model, LlamaModel)
     model.allocate(pages=200, page_tokens=PAGE)
     return model
 
@@ -152,6 +155,7 @@ def test_other_pages_stay_untouched_and_cleared_pages_are_zero(models: dict[Prec
 
 
 def test_page_sizes_that_do_not_fit_the_span_are_refused(tiny_path: Path) -> None:
-    model, _ = load_llama(tiny_path, name="m", precision="float32")
+    opened = open_checkpoint(tiny_path)
+    model = load_model(opened, name="m", vocabulary=opened.config.vocabulary).model
     with pytest.raises(ValueError, match="page_tokens is 24"):
-        model.allocate(pages=4, page_tokens=24)
+        model.allocate(pages=4, page_tokens=24, state_slots=0)

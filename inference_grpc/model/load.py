@@ -1,0 +1,124 @@
+"""From a path to a model that can run: which family it is, in which container it lies, in which formats it runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inference_grpc.model.checkpoint import Checkpoint, HfCheckpoint
+from inference_grpc.model.config import FAMILIES, LlamaConfig, read_config, read_hf_dense_config
+from inference_grpc.model.errors import ModelFileError
+from inference_grpc.model.formats import Matrix
+from inference_grpc.model.gguf import GgufFile
+from inference_grpc.model.gguf_checkpoint import GgufCheckpoint
+from inference_grpc.model.hybrid import HybridModel
+from inference_grpc.model.hybrid_config import HybridConfig, read_gguf_config, read_hf_config
+from inference_grpc.model.hybrid_weights import load_hybrid_weights
+from inference_grpc.model.interface import Model
+from inference_grpc.model.linear import Precision
+from inference_grpc.model.llama import LlamaModel
+from inference_grpc.model.recipe import AS_STORED, Recipe
+from inference_grpc.model.weights import load_weights
+
+HYBRID_TYPES = ("qwen3_5", "qwen3_5_text")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A checkpoint whose configuration is known and whose weights are still where they lie."""
+
+    checkpoint: Checkpoint
+    config: LlamaConfig | HybridConfig
+    file: GgufFile | None  # None: a folder
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    model: Model
+    formats: Counter[str]  # matrices by the format they are kept in
+
+
+def open_checkpoint(path: Path) -> Opened:
+    """A GGUF file or a Hugging Face folder. Raises `ModelFileError`."""
+    if path.is_dir():
+        checkpoint = HfCheckpoint(path)
+        return Opened(checkpoint, _hf_config(path / "config.json", checkpoint.config), None)
+    file = GgufFile(path)
+    if file.metadata.get("general.architecture") == "qwen35":
+        hybrid = read_gguf_config(file)
+        return Opened(GgufCheckpoint(file, rotates_pairs=False, hybrid=hybrid), hybrid, file)
+    config = read_config(file)
+    return Opened(GgufCheckpoint(file, rotates_pairs=file.metadata["general.architecture"] == "llama"), config, file)
+
+
+def load_model(
+    opened: Opened,
+    *,
+    name: str,
+    vocabulary: int,
+    recipe: Recipe = AS_STORED,
+    product: Precision = "float16",
+) -> Loaded:
+    """`vocabulary`: the tokens of the tokenizer. Raises `ModelFileError` naming file and tensor."""
+    if vocabulary > opened.config.vocabulary:
+        path, rows = opened.checkpoint.path, opened.config.vocabulary
+        raise ModelFileError(f"{path}: the tokenizer has {vocabulary} tokens, the embedding {rows}.")
+    formats: Counter[str] = Counter()
+
+    def convert(matrix_name: str, matrix: Matrix) -> Matrix:
+        converted = recipe.convert(matrix_name, matrix)
+        formats[converted.format] += 1
+        return converted
+
+    numerics = recipe.numerics("cpu", product)
+    if isinstance(opened.config, HybridConfig):
+        hybrid = load_hybrid_weights(opened.checkpoint, opened.config, numerics, convert)
+        precision = describe(recipe, formats, numerics.rounds_fp8, numerics.rounds_nvfp4, product)
+        return Loaded(
+            HybridModel(name, opened.config, hybrid, precision=precision, vocabulary=vocabulary, kv_format=recipe.kv),
+            formats,
+        )
+    weights = load_weights(opened.checkpoint, opened.config, numerics, convert)
+    precision = describe(recipe, formats, numerics.rounds_fp8, numerics.rounds_nvfp4, product)
+    return Loaded(
+        LlamaModel(name, opened.config, weights, precision=precision, vocabulary=vocabulary, kv_format=recipe.kv),
+        formats,
+    )
+
+
+def describe(recipe: Recipe, formats: Counter[str], rounds_fp8: bool, rounds_nvfp4: bool, product: Precision) -> str:
+    """In one line, for the log and GetInfo: what the operator asked for and what it means on this device."""
+    if recipe is AS_STORED and not formats.keys() & {"fp8", "fp8-blocks", "nvfp4"}:
+        return product
+    parts = [f"{count} {name}" for name, count in sorted(formats.items())]
+    if formats["fp8"] or formats["fp8-blocks"]:
+        parts.append("fp8 as W8A8" if rounds_fp8 else "fp8 as W8A16")
+    if formats["nvfp4"]:
+        parts.append("nvfp4 as W4A4" if rounds_nvfp4 else "nvfp4 as W4A16")
+    return f"{recipe.name} ({', '.join([*parts, f'kv {recipe.kv}'])})"
+
+
+def weights_sha256(path: Path) -> str:
+    """Of a file, or of a folder's weights and configuration together: it names the weights on GetInfo."""
+    if path.is_file():
+        return _file_sha256(path)
+    files = [path / "config.json", *sorted(path.glob("*.safetensors"))]
+    return hashlib.sha256("".join(f"{file.name} {_file_sha256(file)}\n" for file in files).encode()).hexdigest()
+
+
+def _file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _hf_config(path: Path, content: dict[str, Any]) -> LlamaConfig | HybridConfig:
+    kind = content.get("model_type")
+    if kind in HYBRID_TYPES:
+        return read_hf_config(path, content)
+    if kind in FAMILIES:
+        return read_hf_dense_config(path, content)
+    known = ", ".join(repr(name) for name in (*HYBRID_TYPES, *FAMILIES))
+    raise ModelFileError(f"{path}: model_type is {kind!r}; this engine runs {known}.")
