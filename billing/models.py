@@ -15,8 +15,8 @@ from billing.ledger.models import (
     OrganizationBalance,
 )
 from billing.payments.models import InvoicePush, Payment, PaymentEvent
-from billing.pricing.models import Price
-from billing.reconciliation.models import Receipt
+from billing.pricing.models import Discount, Price, VolumeTier
+from billing.reconciliation.models import PeriodClose, Receipt
 from billing.rollups.models import RollupPending, ServiceRollup, UsageRollup
 from billing.tax.models import TaxRate
 from billing.usage.models import UsageAdjustment, UsageRecord
@@ -26,6 +26,7 @@ __all__ = [
     "BillingAccount",
     "CreditGrant",
     "CreditNote",
+    "Discount",
     "DunningStep",
     "Export",
     "FreeCreditClaim",
@@ -40,6 +41,7 @@ __all__ = [
     "OrganizationBalance",
     "Payment",
     "PaymentEvent",
+    "PeriodClose",
     "Price",
     "PromoCode",
     "PromoRedemption",
@@ -53,4 +55,5 @@ __all__ = [
     "UsageAdjustment",
     "UsageRecord",
     "UsageRollup",
+    "VolumeTier",
 ]

@@ -93,7 +93,7 @@ class Load:
         if is_falsified:
             prompt += f" RECEIPT:{rnd.choice(('+', '-'))}{rnd.randint(1, 9)}"
         elif rnd.random() < 0.001:
-            prompt = f"{prompt} FAIL:internal@{rnd.randint(0, 3)}"
+            prompt = f"{prompt} FAIL:device_fault@{rnd.randint(0, 3)}"
         return Plan(dialect, rnd.random() < 0.5, prompt, None, is_falsified)
 
     async def _caller(self, tenant: int) -> None:

@@ -1,8 +1,8 @@
 """What the drill asks of the running product from inside, with its environment: one command, one JSON line.
 
-    tenants     three organizations with a key each: one prepaid, one postpaid, one with a little credit and a limit
-    settle      close what no receipt explains, as the beat would do later; what is left to do
-    books       sums, match rates, invoices of everything that was called
+tenants     three organizations with a key each: one prepaid, one postpaid, one with a little credit and a limit
+settle      close what no receipt explains, as the beat would do later; what is left to do
+books       sums, match rates, invoices of everything that was called
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
-import django  # noqa: E402
+import django
 
 django.setup()
 
@@ -129,8 +129,8 @@ def books() -> dict[str, Any]:
     }
 
 
-def _midnight(day: Any) -> Any:
-    return timezone.datetime(day.year, day.month, day.day, tzinfo=timezone.UTC)
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 COMMANDS = {"tenants": tenants, "settle": settle, "books": books}

@@ -64,7 +64,11 @@ class Report:
             Check("ledger transactions together", f"{books['ledger_rest_nano']} nano", books["ledger_rest_nano"] == 0),
             Check("held", f"{books['held_nano']} nano", books["held_nano"] == 0),
             Check("projections that differ from the facts", f"{len(books['differences'])}", not books["differences"]),
-            Check("rollups that differ from the records", f"{books['rollup_differences']}", not books["rollup_differences"]),
+            Check(
+                "rollups that differ from the records",
+                f"{books['rollup_differences']}",
+                not books["rollup_differences"],
+            ),
             Check("invoices that failed", f"{len(books['invoices_failed'])}", not books["invoices_failed"]),
         ]
 

@@ -19,10 +19,14 @@ class MatchClass(models.TextChoices):
 
 
 class Receipt(models.Model):
-    """One line of an engine's journal, unique per source and sequence."""
+    """What the other party says of a request: a line of an engine's journal, unique per source and sequence, or what an
+    upstream without a journal said at the end of its answer, unique per source and request."""
 
     source = models.CharField(max_length=200)
-    sequence = models.BigIntegerField()
+    # Of the journal; null for an upstream.
+    sequence = models.BigIntegerField(null=True)
+    # The upstream's own id of the request; empty for an engine, which is told ours.
+    upstream_id = models.CharField(max_length=200, blank=True, db_default="", default="")
     request_id = models.UUIDField(db_index=True)
     # The tenant the engine was told; kept as text, since an engine may be used without us.
     tenant = models.CharField(max_length=64, blank=True)
@@ -47,7 +51,14 @@ class Receipt(models.Model):
 
     class Meta:
         db_table = "billing_receipt"
-        constraints = [models.UniqueConstraint(name="billing_receipt_once", fields=["source", "sequence"])]
+        constraints = [
+            models.UniqueConstraint(name="billing_receipt_once", fields=["source", "sequence"]),
+            models.UniqueConstraint(
+                name="billing_receipt_once_upstream",
+                fields=["source", "request_id"],
+                condition=Q(sequence__isnull=True),
+            ),
+        ]
         indexes = [
             # What a pull judges: a handful, whatever the table has grown to.
             models.Index(
@@ -58,4 +69,30 @@ class Receipt(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.source}#{self.sequence}"
+        return f"{self.source}#{self.upstream_id if self.sequence is None else self.sequence}"
+
+
+class PeriodClose(models.Model):
+    """A month (UTC) whose calls all agree, or whose rest a named person waived. Written once, never changed."""
+
+    period = models.CharField(max_length=7, unique=True, help_text="YYYY-MM, in UTC.")
+    closed_at = models.DateTimeField()
+    actor_id = models.BigIntegerField()
+    # As it stood then.
+    actor_name = models.CharField(max_length=200)
+    calls = models.BigIntegerField()
+    equal = models.BigIntegerField()
+    # Neither equal nor repaired.
+    unmatched = models.BigIntegerField()
+    waiver = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        db_table = "billing_period_close"
+        constraints = [
+            models.CheckConstraint(
+                name="billing_period_close_matched_or_waived", condition=Q(unmatched=0) | ~Q(waiver="")
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.period

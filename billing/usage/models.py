@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import F, Q
+
+# The parts of a record's cost; each is rounded once, and stands on an invoice line of its own.
+COST_KINDS = ("input", "cached", "cache_write", "output", "reasoning", "minimum")
+_TOTAL = reduce(add, (F(f"{kind}_cost_nano") for kind in COST_KINDS))
 
 
 class RecordStatus(models.TextChoices):
@@ -18,7 +25,8 @@ class UsageRecord(models.Model):
     """Token counts and cost of one request.
 
     A trigger refuses every change but started -> final, once, and the binding to an invoice. A request belongs to the
-    day and month in which it started, everywhere: usage page, summaries and invoices.
+    day and month in which it started, everywhere: usage page, summaries and invoices. The table is partitioned by the
+    request id, which follows time (`partitions.py`).
     """
 
     request_id = models.UUIDField(primary_key=True)
@@ -33,9 +41,13 @@ class UsageRecord(models.Model):
     protocol = models.CharField(max_length=40)
     is_stream = models.BooleanField()
     end_user = models.CharField(max_length=256, blank=True, default="")
+    # Which try of its operation this is, from 1; `request_ids.py` says how the id tells the operation.
+    attempt = models.PositiveSmallIntegerField(db_default=1, default=1)
     gateway_id = models.CharField(max_length=100)
     # False for upstreams that keep no journal: reconciliation does not wait for them.
     expects_receipt = models.BooleanField(db_default=True, default=True)
+    # What an upstream without a journal called the request: what its own bill is matched by.
+    upstream_id = models.CharField(max_length=200, blank=True, db_default="", default="")
 
     status = models.CharField(max_length=10, choices=RecordStatus)
     # Held against the balance while started.
@@ -43,9 +55,10 @@ class UsageRecord(models.Model):
     started_at = models.DateTimeField()
 
     finished_at = models.DateTimeField(null=True)
-    # Prompt tokens include the cached ones, completion tokens the reasoning ones.
+    # Prompt tokens include the cached ones and those written to the cache, completion tokens the reasoning ones.
     prompt_tokens = models.BigIntegerField(db_default=0, default=0)
     cached_tokens = models.BigIntegerField(db_default=0, default=0)
+    cache_write_tokens = models.BigIntegerField(db_default=0, default=0)
     completion_tokens = models.BigIntegerField(db_default=0, default=0)
     reasoning_tokens = models.BigIntegerField(db_default=0, default=0)
     finish_reason = models.CharField(max_length=40, blank=True, db_default="", default="")
@@ -57,9 +70,13 @@ class UsageRecord(models.Model):
 
     input_cost_nano = models.BigIntegerField(db_default=0, default=0)
     cached_cost_nano = models.BigIntegerField(db_default=0, default=0)
+    cache_write_cost_nano = models.BigIntegerField(db_default=0, default=0)
     output_cost_nano = models.BigIntegerField(db_default=0, default=0)
+    reasoning_cost_nano = models.BigIntegerField(db_default=0, default=0)
+    # What the price's minimum for a request adds to the tokens' cost.
+    minimum_cost_nano = models.BigIntegerField(db_default=0, default=0)
     cost_nano = models.GeneratedField(
-        expression=F("input_cost_nano") + F("cached_cost_nano") + F("output_cost_nano"),
+        expression=_TOTAL,
         output_field=models.BigIntegerField(),
         db_persist=True,
     )
@@ -81,21 +98,23 @@ class UsageRecord(models.Model):
             models.CheckConstraint(
                 name="billing_record_counts",
                 condition=Q(
-                    prompt_tokens__gte=F("cached_tokens"),
+                    prompt_tokens__gte=F("cached_tokens") + F("cache_write_tokens"),
                     cached_tokens__gte=0,
+                    cache_write_tokens__gte=0,
                     completion_tokens__gte=F("reasoning_tokens"),
                     reasoning_tokens__gte=0,
                 ),
             ),
             models.CheckConstraint(
                 name="billing_record_costs",
-                condition=Q(input_cost_nano__gte=0, cached_cost_nano__gte=0, output_cost_nano__gte=0),
+                condition=Q(**{f"{kind}_cost_nano__gte": 0 for kind in COST_KINDS}),
             ),
             models.CheckConstraint(
                 name="billing_record_free_unless_served",
                 condition=Q(status__in=["completed", "cancelled"])
-                | Q(input_cost_nano=0, cached_cost_nano=0, output_cost_nano=0),
+                | Q(**{f"{kind}_cost_nano": 0 for kind in COST_KINDS}),
             ),
+            models.CheckConstraint(name="billing_record_attempt", condition=Q(attempt__gte=1, attempt__lte=16)),
         ]
         indexes = [
             # The usage page (newest first) and its keyset cursor.
@@ -129,13 +148,18 @@ class UsageAdjustment(models.Model):
     reason = models.CharField(max_length=200)
     prompt_tokens = models.BigIntegerField()
     cached_tokens = models.BigIntegerField()
+    cache_write_tokens = models.BigIntegerField(db_default=0, default=0)
     completion_tokens = models.BigIntegerField()
     reasoning_tokens = models.BigIntegerField()
     input_cost_nano = models.BigIntegerField()
     cached_cost_nano = models.BigIntegerField()
+    cache_write_cost_nano = models.BigIntegerField(db_default=0, default=0)
     output_cost_nano = models.BigIntegerField()
+    reasoning_cost_nano = models.BigIntegerField(db_default=0, default=0)
+    # What the price's minimum for a request adds to the tokens' cost.
+    minimum_cost_nano = models.BigIntegerField(db_default=0, default=0)
     cost_nano = models.GeneratedField(
-        expression=F("input_cost_nano") + F("cached_cost_nano") + F("output_cost_nano"),
+        expression=_TOTAL,
         output_field=models.BigIntegerField(),
         db_persist=True,
     )
