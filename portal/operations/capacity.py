@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from math import ceil
 
 SECONDS_PER_HOUR = 3600
 MONTH_DAYS = 30
@@ -65,7 +66,7 @@ class Demand:
     def gpus_needed(self, made: Yield) -> int:
         """For the demand at this pace."""
         per_month = Decimal(self.output_tokens) / self.days * MONTH_DAYS
-        return int(-(-per_month // made.tokens_per_gpu_month))
+        return ceil(per_month / made.tokens_per_gpu_month)
 
 
 def margin(revenue_nano: int, cost_nano: int) -> Decimal | None:

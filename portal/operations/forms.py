@@ -64,8 +64,7 @@ class CapacityForm(forms.Form):
         min_value=Decimal("0.1"),
         max_digits=12,
         decimal_places=2,
-        label="Output tokens per second",
-        help_text="Empty: as measured. The whole deployment at full load.",
+        label="Tokens per second",
     )
     compare_with = forms.DecimalField(
         required=False,
@@ -73,7 +72,6 @@ class CapacityForm(forms.Form):
         max_digits=12,
         decimal_places=2,
         label="Compared with",
-        help_text="Another throughput, such as before a change.",
     )
     gpus = forms.IntegerField(required=False, min_value=1, max_value=4096, label="GPUs of a deployment")
     gpu_hour = forms.DecimalField(

@@ -57,6 +57,15 @@ class SuspensionForm(forms.Form):
     reason = forms.CharField(max_length=300)
 
 
+class ActingForm(forms.Form):
+    """How an operator enters an organization's pages."""
+
+    role = forms.ChoiceField(
+        choices=[("viewer", "Look, change nothing"), ("admin", "Do what an admin may")], label="In order to"
+    )
+    reason = forms.CharField(max_length=300, help_text="The organization sees it in its audit log.")
+
+
 class RunForm(forms.Form):
     period = forms.CharField(max_length=7, label="Month", widget=forms.TextInput({"type": "month"}))
     action = forms.ChoiceField(choices=[("preview", "Preview"), ("run", "Run")])

@@ -23,7 +23,7 @@ from portal import access
 from portal.billing_pages import periods, services
 from portal.catalog import selectors as catalog
 from portal.catalog import status
-from portal.operator.forms import CreditForm, SuspensionForm, TermsForm, plain_amount
+from portal.operator.forms import ActingForm, CreditForm, SuspensionForm, TermsForm, plain_amount
 from portal.organizations import selectors
 from portal.organizations import services as organization_services
 from portal.organizations.models import Organization
@@ -92,6 +92,7 @@ def _organization_page(request: HttpRequest, organization: Organization, **forms
         "credit_form": CreditForm(initial={"key": uuid.uuid4()}),
         "terms_form": TermsForm(initial={"credit_limit": plain_amount(account.credit_limit_nano)}),
         "suspension_form": SuspensionForm(),
+        "acting_form": ActingForm(),
     }
     status = 400 if any(form.errors for form in forms.values()) else 200
     return operator_page(

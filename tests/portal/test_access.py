@@ -46,6 +46,8 @@ POST_ONLY = {
     "member_remove",
     "invitation_withdraw",
     "project_new",
+    "operator_act",
+    "operator_act_end",
     "operator_credit",
     "operator_terms",
     "operator_suspension",

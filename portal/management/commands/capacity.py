@@ -52,11 +52,15 @@ def _line(made: Yield) -> str:
     return (
         f"{made.gpu_hours_per_million.quantize(Decimal('0.001'))} GPU-hours per million,"
         f" {made.tokens_per_gpu_month / 1_000_000:,.0f} million tokens per GPU and 30-day month,"
-        f" {format_nano(made.cost_per_million_nano, CURRENCY)} per million"
+        f" {_cents(made.cost_per_million_nano)} per million"
     )
 
 
 def _margin(row: economics.ModelEconomics) -> str:
     if row.margin_share is None or row.revenue_per_million_nano is None:
         return ""
-    return f", sold at {format_nano(row.revenue_per_million_nano, CURRENCY)}, margin {row.margin_share * 100:.1f} %"
+    return f", sold at {_cents(row.revenue_per_million_nano)}, margin {row.margin_share * 100:.1f} %"
+
+
+def _cents(amount_nano: int) -> str:
+    return format_nano(round(amount_nano, -7), CURRENCY)
