@@ -137,6 +137,16 @@ class Web(Process):
             is_ready=self._answers,
         )
 
+    def cpu_s(self) -> float:
+        """User and system time of the server and its workers so far."""
+        assert self.popen is not None
+        children = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children").read_text().split()
+        ticks = 0
+        for pid in [str(self.popen.pid), *children]:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def _answers(self) -> bool:
         try:
             return httpx.get(f"{self.url}/health", timeout=2).status_code == 200

@@ -144,3 +144,13 @@ def test_a_repeat_under_one_idempotency_key_is_charged_once(account: Account) ->
     assert other.status_code == 409
     assert len(account.records()) == 1
     account.assert_books_agree()
+
+
+def test_a_plain_call_costs_little_cpu(account: Account) -> None:
+    """A stray thread hop or middleware on the hot path shows here: the call itself costs 1 to 2 ms."""
+    for _ in range(10):
+        account.post("SAY: warm")
+    before = account.web.cpu_s()
+    for _ in range(150):
+        account.post("SAY: hi")
+    assert (account.web.cpu_s() - before) / 150 < 0.008
