@@ -35,8 +35,58 @@ class InvalidPrice(BillingError):
         self.field = field
 
 
+class InvalidTaxRate(BillingError):
+    code = "invalid_tax_rate"
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class InvalidFee(BillingError):
+    code = "invalid_fee"
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
 class InvalidAmount(BillingError):
     code = "invalid_amount"
+
+
+class PromoCodeRefused(BillingError):
+    """`code` says why: unknown, not_yet, ended, used_up, redeemed, other_currency."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = f"promo_code_{code}"
+
+
+class PaymentsNotConfigured(BillingError):
+    code = "payments_not_configured"
+
+    def __init__(self) -> None:
+        super().__init__("This service takes no payments online; ask its operator for credit.")
+
+
+class NoCardKept(BillingError):
+    code = "no_card_kept"
+
+    def __init__(self) -> None:
+        super().__init__("No card is kept for this organization; buy credit once and keep the card.")
+
+
+class RefundRefused(BillingError):
+    code = "refund_refused"
+
+
+class CreditNoteRefused(BillingError):
+    code = "credit_note_refused"
+
+
+class ExportRefused(BillingError):
+    code = "export_refused"
 
 
 class KeyReused(BillingError):

@@ -245,6 +245,11 @@ WEBHOOK_ALLOW_PRIVATE = env_bool("WEBHOOK_ALLOW_PRIVATE", False)
 # Calls of the management API that one management key or one signed-in person may make.
 MANAGEMENT_API_RATE = env_str("MANAGEMENT_API_RATE", "600/min")
 
+# What a cached input token counts in limits of tokens, in percent of a token.
+CACHED_TOKEN_LIMIT_PERCENT = env_int("CACHED_TOKEN_LIMIT_PERCENT", 100)
+if CACHED_TOKEN_LIMIT_PERCENT > 100:
+    raise ImproperlyConfigured(f"CACHED_TOKEN_LIMIT_PERCENT={CACHED_TOKEN_LIMIT_PERCENT} is above 100.")
+
 # Money ------------------------------------------------------------------------------------------
 FREE_CREDIT_NANO = env_int("FREE_CREDIT_NANO", 5_000_000_000)
 # Domains whose addresses get none, e.g. of throw-away mailboxes.

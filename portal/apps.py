@@ -7,6 +7,9 @@ class PortalConfig(AppConfig):
 
     def ready(self) -> None:
         from portal.api_keys import redaction
-        from portal.users import receivers  # noqa: F401  connects the signals
+
+        # Connects the signals.
+        from portal.billing_pages import receivers as money  # noqa: F401
+        from portal.users import receivers  # noqa: F401
 
         redaction.install()

@@ -13,6 +13,10 @@ from billing.ledger.models import OrganizationBalance
 from billing.ledger.posting import open_ledger_accounts
 from billing.ledger.signals import announce
 from billing.money import MINOR_DIGITS
+from billing.tax.ids import parse as parse_tax_id
+
+# Those that `invoices/wording.py` speaks.
+LANGUAGES = {"en": "English", "de": "Deutsch", "fr": "Français", "es": "Español", "nl": "Nederlands"}
 
 ADDRESS_FIELDS = (
     "email",
@@ -45,7 +49,7 @@ def open_account(*, organization_id: int, email: str, currency: str = "USD", tim
 @transaction.atomic
 def change_address(*, organization_id: int, fields: dict[str, str]) -> BillingAccount:
     """Whom the next invoices are addressed to; issued ones keep their copy. `fields` is a part of ADDRESS_FIELDS."""
-    account = _lock(organization_id)
+    account = lock_account(organization_id)
     for name, value in fields.items():
         if name not in ADDRESS_FIELDS:
             raise InvalidAccount(name, f"{name!r} is not an address field; they are {', '.join(ADDRESS_FIELDS)}.")
@@ -55,7 +59,30 @@ def change_address(*, organization_id: int, fields: dict[str, str]) -> BillingAc
     except ValidationError as error:
         name, messages = next(iter(error.message_dict.items()))
         raise InvalidAccount(name, f"{name}: {messages[0]}") from error
-    account.save(update_fields=list(fields))
+    if {"tax_id", "country"} & fields.keys():
+        found = parse_tax_id(account.country, account.tax_id)
+        account.tax_id = found.value if found else ""
+    account.save(update_fields=[*fields, "tax_id"])
+    return account
+
+
+@transaction.atomic
+def change_language(*, organization_id: int, language: str) -> BillingAccount:
+    """The language of the next invoices and reminders, with its way of writing dates and money."""
+    if language not in LANGUAGES:
+        raise InvalidAccount("language", f"{language!r} is not one of {', '.join(LANGUAGES)}.")
+    account = lock_account(organization_id)
+    account.language = language
+    account.save(update_fields=["language"])
+    return account
+
+
+@transaction.atomic
+def change_tax_exemption(*, organization_id: int, tax_exemption: str) -> BillingAccount:
+    """Why this organization pays no tax, e.g. the number of its certificate; empty ends the exemption."""
+    account = lock_account(organization_id)
+    account.tax_exemption = tax_exemption.strip()
+    account.save(update_fields=["tax_exemption"])
     return account
 
 
@@ -63,7 +90,7 @@ def change_address(*, organization_id: int, fields: dict[str, str]) -> BillingAc
 def change_time_zone(*, organization_id: int, time_zone: str) -> BillingAccount:
     """The zone whose months are billed from the next draft on."""
     _check_time_zone(time_zone)
-    account = _lock(organization_id)
+    account = lock_account(organization_id)
     account.time_zone = time_zone
     account.save(update_fields=["time_zone"])
     return account
@@ -74,7 +101,7 @@ def change_credit_limit(*, organization_id: int, credit_limit_nano: int) -> Bill
     """0 makes the organization prepaid; above 0 it may owe up to there and is invoiced."""
     if credit_limit_nano < 0:
         raise InvalidAccount("credit_limit_nano", f"A credit limit cannot be below zero; {credit_limit_nano} is.")
-    account = _lock(organization_id)
+    account = lock_account(organization_id)
     delta_nano = credit_limit_nano - account.credit_limit_nano
     account.credit_limit_nano = credit_limit_nano
     account.save(update_fields=["credit_limit_nano"])
@@ -82,7 +109,8 @@ def change_credit_limit(*, organization_id: int, credit_limit_nano: int) -> Bill
     return account
 
 
-def _lock(organization_id: int) -> BillingAccount:
+def lock_account(organization_id: int) -> BillingAccount:
+    """The account's row, locked in the caller's transaction."""
     account = BillingAccount.objects.select_for_update().filter(organization_id=organization_id).first()
     if account is None:
         raise UnknownAccount(organization_id)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from django.db import connection
 
 from billing.errors import LedgerMismatch
+from billing.fees.models import RecurringFee
+from billing.fees.proration import Share, share_of
+from billing.fees.selectors import fees_in
 from billing.invoices.models import InvoiceLine, LineKind, TokenKind
+from billing.invoices.periods import Period
 from billing.money import from_minor, to_minor
 from billing.pricing.models import Price
 from billing.pricing.rating import cached_rate_nano
@@ -73,7 +78,7 @@ _UNBOUND = {
 
 @dataclass(frozen=True)
 class Composition:
-    """The lines, unsaved, and the sums of the invoice. The total is what is still owed, in whole cents."""
+    """The usage lines, unsaved, and their sums. The total is what is still owed of the usage, in whole cents."""
 
     lines: list[InvoiceLine]
     usage_nano: int
@@ -85,6 +90,39 @@ class Composition:
     total_minor: int
     # What the ledger must still move so that the receivable is the total.
     rounding_nano: int
+
+
+def fee_lines(organization_id: int, bounds: Period, currency: str) -> list[InvoiceLine]:
+    """The month's share of each fee that runs in it."""
+    zone = ZoneInfo(bounds.time_zone)
+    first, after = bounds.start.astimezone(zone).date(), bounds.end.astimezone(zone).date()
+    lines = []
+    for fee in fees_in(organization_id, first, after):
+        share = share_of(
+            quantity=fee.quantity,
+            unit_amount_minor=fee.unit_amount_minor,
+            starts_on=fee.starts_on,
+            ends_on=fee.ends_on,
+            first=first,
+            after=after,
+        )
+        if share is not None:
+            lines.append(_fee_line(fee, share, currency))
+    return lines
+
+
+def _fee_line(fee: RecurringFee, share: Share, currency: str) -> InvoiceLine:
+    return InvoiceLine(
+        kind=LineKind.FEE,
+        model=fee.name,
+        fee=fee,
+        quantity=fee.quantity,
+        days=share.days,
+        days_of_month=share.days_of_month,
+        unit_price_nano=from_minor(fee.unit_amount_minor, currency),
+        amount_nano=from_minor(share.amount_minor, currency),
+        amount_minor=share.amount_minor,
+    )
 
 
 def compose_bound(*, organization_id: int, invoice_id: int, start: datetime, currency: str) -> Composition:
@@ -105,9 +143,7 @@ def _compose(conditions: dict[str, str], currency: str, **values: int | datetime
         rows = cursor.fetchall()
     prices = Price.objects.in_bulk([row[3] for row in rows if row[0] == "line"])
     lines = [_line(row[1:], prices[row[3]], currency) for row in rows if row[0] == "line"]
-    lines.sort(key=lambda line: (_KIND_ORDER[line.kind], line.model, line.price_id, _TOKEN_ORDER[line.token_kind]))
-    for position, line in enumerate(lines, start=1):
-        line.position = position
+    lines.sort(key=lambda line: (_KIND_ORDER[line.kind], line.model, line.price_id or 0, _TOKEN_ORDER[line.token_kind]))
     paid = {row[1]: row[6] for row in rows if row[0] == "settled"}
     return _summed(lines, paid.get("credit", 0), paid.get("absorbed", 0), paid.get("receivable", 0), currency)
 

@@ -1,31 +1,35 @@
-"""Drafts, finalizes and voids invoices, one at a time, under the account's lock; and the monthly run over all."""
+"""What is done to one invoice, under its account's lock: drafted, issued, sent, paid, taken back, given up."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
 from billing.accounts.models import BillingAccount
-from billing.errors import PeriodOpen, UnknownAccount
+from billing.accounts.services import lock_account
+from billing.errors import CreditNoteRefused, PeriodOpen
 from billing.invoices import lifecycle
-from billing.invoices.composition import Composition, compose_bound, compose_unbound
+from billing.invoices.composition import Composition, compose_bound, compose_unbound, fee_lines
 from billing.invoices.models import Invoice, InvoiceLine, InvoiceSeries, InvoiceStatus
-from billing.invoices.periods import Period, month, month_before
+from billing.invoices.periods import Period, month
+from billing.invoices.selectors import due_minor
+from billing.invoices.signals import invoice_settled
 from billing.ledger.models import AccountKind, TransactionKind
 from billing.ledger.posting import Entry, Posting, post
 from billing.ledger.signals import announce
 from billing.ledger.wallet import lock_wallet
+from billing.money import from_minor
+from billing.tax.selectors import tax_of
 from billing.usage.models import UsageAdjustment, UsageRecord
 
 logger = logging.getLogger(__name__)
 
-# How long after the end of the month the automatic run waits for late finishes and receipts.
-SETTLING_TIME = timedelta(hours=6)
 _BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -37,7 +41,7 @@ def draft_invoice(*, organization_id: int, period: str, now: datetime | None = N
     no invoice has. An invoice that is no draft any more is returned as it is.
     """
     now = now or timezone.now()
-    account = _lock_account(organization_id)
+    account = lock_account(organization_id)
     bounds = month(period, account.time_zone)
     invoice = _current(organization_id, period)
     if invoice is not None and invoice.status != InvoiceStatus.DRAFT:
@@ -62,9 +66,9 @@ def finalize_invoice(invoice: Invoice, *, now: datetime | None = None) -> Invoic
     zone, and for a void invoice. After the commit the invoice is pushed to the payment provider.
     """
     now = now or timezone.now()
-    account = _lock_account(invoice.organization_id)
+    account = lock_account(invoice.organization_id)
     invoice = Invoice.objects.select_for_update().get(id=invoice.id)
-    if invoice.status in (InvoiceStatus.FINAL, InvoiceStatus.PAID):
+    if invoice.status not in (InvoiceStatus.DRAFT, InvoiceStatus.VOID):
         return invoice
     lifecycle.check(invoice, InvoiceStatus.FINAL)
     bounds = month(invoice.period, account.time_zone)
@@ -78,113 +82,87 @@ def finalize_invoice(invoice: Invoice, *, now: datetime | None = None) -> Invoic
         currency=account.currency,
     )
     _fill(invoice, account, bounds, composition, now)
-    _post_rounding(invoice, composition.rounding_nano, suffix="")
+    _post_charges(invoice)
     invoice.status = InvoiceStatus.FINAL
     invoice.finalized_at = now
     invoice.due_at = now + timedelta(days=settings.INVOICE_DUE_DAYS)
     # Last, so that the series is locked for the shortest time.
-    invoice.number = _next_number()
+    invoice.number = next_number(settings.INVOICE_NUMBER_PREFIX)
     invoice.save(update_fields=["status", "finalized_at", "due_at", "number"])
-    transaction.on_commit(lambda: _enqueue_push(invoice.id), robust=True)
+    transaction.on_commit(partial(_enqueue, "push_invoice", invoice.id), robust=True)
     logger.info("invoice_finalized number=%s total_minor=%s", invoice.number, invoice.total_minor)
     return invoice
 
 
 @transaction.atomic
 def void_invoice(invoice: Invoice, *, reason: str, now: datetime | None = None) -> Invoice:
-    """Take a final invoice back: it keeps its number, its usage is free for another invoice. Refused when paid.
+    """Take an issued invoice back: it keeps its number, its usage is free for another. Refused when paid or credited.
 
-    A repeat returns the void invoice.
+    A repeat returns the void invoice. After the commit it is voided at the payment provider too.
     """
     now = now or timezone.now()
-    _lock_account(invoice.organization_id)
+    lock_account(invoice.organization_id)
     invoice = Invoice.objects.select_for_update().get(id=invoice.id)
     if invoice.status == InvoiceStatus.VOID:
         return invoice
     lifecycle.check(invoice, InvoiceStatus.VOID)
+    if invoice.credit_notes.exists():
+        raise CreditNoteRefused(f"Invoice {invoice} was credited in part; credit the rest instead of voiding it.")
     UsageRecord.objects.filter(invoice=invoice).update(invoice=None)
     UsageAdjustment.objects.filter(invoice=invoice).update(invoice=None)
-    _post_rounding(invoice, -invoice.rounding_nano, suffix=":void")
+    _post_charges(invoice, is_void=True)
     invoice.status, invoice.voided_at, invoice.void_reason = InvoiceStatus.VOID, now, reason
     invoice.save(update_fields=["status", "voided_at", "void_reason"])
+    transaction.on_commit(partial(_enqueue, "void_at_provider", invoice.id), robust=True)
+    logger.info("invoice_voided number=%s", invoice.number)
     return invoice
 
 
+def mark_sent(invoice_id: int, *, now: datetime) -> None:
+    """The payer has it. A repeat, and an invoice that is further already, stay as they are."""
+    Invoice.objects.filter(id=invoice_id, status=InvoiceStatus.FINAL).update(status=InvoiceStatus.SENT, sent_at=now)
+
+
+def mark_past_due(*, now: datetime) -> int:
+    """Every open invoice whose due date has gone by; returns how many. A repeat finds none."""
+    due = Invoice.objects.filter(
+        status__in=[InvoiceStatus.FINAL, InvoiceStatus.SENT], due_at__lte=now, total_minor__gt=0
+    )
+    return due.update(status=InvoiceStatus.PAST_DUE)
+
+
 def mark_paid(invoice: Invoice, *, now: datetime) -> None:
-    """Final to paid; in the transaction that books the payment, on a locked invoice."""
+    """In the transaction that books the payment, on a locked invoice."""
     lifecycle.check(invoice, InvoiceStatus.PAID)
     invoice.status, invoice.paid_at = InvoiceStatus.PAID, now
     invoice.save(update_fields=["status", "paid_at"])
+    invoice_settled.send(sender=None, organization_id=invoice.organization_id, now=now)
 
 
-@dataclass
-class RunSummary:
-    """Accounts by what the run did with them; `failed` holds organization and reason."""
-
-    drafted: int = 0
-    finalized: int = 0
-    # Had an invoice that is no draft any more.
-    already_final: int = 0
-    # Nothing to bill: no invoice and no number.
-    empty: int = 0
-    # The month is not over in the account's zone.
-    still_open: int = 0
-    failed: list[tuple[int, str]] = field(default_factory=list)
-
-
-def run_month(period: str, preview: bool = False, *, now: datetime | None = None) -> RunSummary:
-    """Invoice the month `YYYY-MM` of every account; a preview only drafts, also a month that is not over."""
+@transaction.atomic
+def write_off(invoice: Invoice, *, actor_id: int | None, reason: str, now: datetime | None = None) -> Invoice:
+    """Give up what is due: the receivable becomes a loss. A repeat returns it. It can still be paid."""
     now = now or timezone.now()
-    month(period, "UTC")
-    summary = RunSummary()
-    for account in BillingAccount.objects.order_by("organization_id").iterator():
-        _run_account(account, period, preview, now, summary)
-    return summary
-
-
-def run_due(*, now: datetime | None = None) -> RunSummary:
-    """Invoice each account's last month once it has been over for SETTLING_TIME in its own zone.
-
-    Runs as often as you like: one invoice per organization and month is a constraint of the database.
-    """
-    now = now or timezone.now()
-    summary = RunSummary()
-    for account in BillingAccount.objects.order_by("organization_id").iterator():
-        period = month_before(now, account.time_zone)
-        if period.is_over(now - SETTLING_TIME):
-            _run_account(account, period.name, False, now, summary)
-        else:
-            summary.still_open += 1
-    return summary
-
-
-def _run_account(account: BillingAccount, period: str, preview: bool, now: datetime, summary: RunSummary) -> None:
-    if not preview and not month(period, account.time_zone).is_over(now):
-        summary.still_open += 1
-        return
-    try:
-        invoice = draft_invoice(organization_id=account.organization_id, period=period, now=now)
-        if invoice.status != InvoiceStatus.DRAFT:
-            summary.already_final += 1
-        elif not invoice.lines.exists():
-            Invoice.objects.filter(id=invoice.id, status=InvoiceStatus.DRAFT).delete()
-            summary.empty += 1
-        elif preview:
-            summary.drafted += 1
-        else:
-            finalize_invoice(invoice, now=now)
-            summary.finalized += 1
-    except Exception as error:
-        # The edge of one account: recorded and counted, and the others go on.
-        logger.exception("invoice_run_failed organization_id=%s period=%s", account.organization_id, period)
-        summary.failed.append((account.organization_id, str(error)))
-
-
-def _lock_account(organization_id: int) -> BillingAccount:
-    account = BillingAccount.objects.select_for_update().filter(organization_id=organization_id).first()
-    if account is None:
-        raise UnknownAccount(organization_id)
-    return account
+    lock_account(invoice.organization_id)
+    invoice = Invoice.objects.select_for_update().get(id=invoice.id)
+    if invoice.status == InvoiceStatus.UNCOLLECTIBLE:
+        return invoice
+    lifecycle.check(invoice, InvoiceStatus.UNCOLLECTIBLE)
+    lost_nano = from_minor(due_minor(invoice), invoice.currency)
+    if lost_nano:
+        wallet = lock_wallet(invoice.organization_id)
+        entries = (
+            Entry(wallet.accounts[AccountKind.RECEIVABLE], lost_nano),
+            Entry(wallet.accounts[AccountKind.BAD_DEBT], -lost_nano),
+        )
+        key = f"write-off:invoice:{invoice.id}"
+        post([Posting(TransactionKind.WRITE_OFF, key, entries, reason=reason, actor_id=actor_id)])
+        announce(invoice.organization_id, lost_nano)
+    invoice.status, invoice.uncollectible_at = InvoiceStatus.UNCOLLECTIBLE, now
+    invoice.save(update_fields=["status", "uncollectible_at"])
+    transaction.on_commit(partial(_enqueue, "give_up_at_provider", invoice.id), robust=True)
+    logger.info("invoice_written_off number=%s", invoice.number)
+    return invoice
 
 
 def _current(organization_id: int, period: str) -> Invoice | None:
@@ -192,25 +170,30 @@ def _current(organization_id: int, period: str) -> Invoice | None:
     return invoices.exclude(status=InvoiceStatus.VOID).first()
 
 
-def _fill(invoice: Invoice, account: BillingAccount, bounds: Period, composition: Composition, now: datetime) -> None:
+def _fill(invoice: Invoice, account: BillingAccount, bounds: Period, usage: Composition, now: datetime) -> None:
     """Write the draft's figures, copies of who bills whom, and its lines."""
+    fees = fee_lines(account.organization_id, bounds, account.currency)
+    tax = tax_of(account, on=now.astimezone(ZoneInfo(account.time_zone)).date())
     invoice.period_start, invoice.period_end, invoice.time_zone = bounds.start, bounds.end, bounds.time_zone
-    invoice.currency, invoice.email = account.currency, account.email
+    invoice.currency, invoice.email, invoice.language = account.currency, account.email, account.language
     invoice.issuer, invoice.bill_to = settings.INVOICE_ISSUER, _bill_to(account)
     invoice.bill_to_tax_id = account.tax_id
-    invoice.usage_nano = composition.usage_nano
-    invoice.credit_nano = composition.credit_nano
-    invoice.absorbed_nano = composition.absorbed_nano
-    invoice.rounding_nano = composition.rounding_nano
-    invoice.subtotal_minor = composition.subtotal_minor
-    invoice.credit_minor = composition.credit_minor
-    invoice.total_minor = composition.total_minor
+    invoice.usage_nano, invoice.fees_nano = usage.usage_nano, sum(line.amount_nano for line in fees)
+    invoice.credit_nano, invoice.absorbed_nano = usage.credit_nano, usage.absorbed_nano
+    invoice.rounding_nano = usage.rounding_nano
+    invoice.subtotal_minor = usage.subtotal_minor + sum(line.amount_minor for line in fees)
+    invoice.credit_minor = usage.credit_minor
+    net_minor = invoice.subtotal_minor - invoice.credit_minor
+    invoice.tax_kind, invoice.tax_name, invoice.tax_percent = tax.kind, tax.name, tax.percent
+    invoice.tax_minor = tax.tax_minor(net_minor)
+    invoice.total_minor = net_minor + invoice.tax_minor
     invoice.drafted_at = now
     invoice.save()
     invoice.lines.all().delete()
-    for line in composition.lines:
-        line.invoice = invoice
-    InvoiceLine.objects.bulk_create(composition.lines)
+    lines = [*usage.lines, *fees]
+    for position, line in enumerate(lines, start=1):
+        line.invoice, line.position = invoice, position
+    InvoiceLine.objects.bulk_create(lines)
 
 
 def _bill_to(account: BillingAccount) -> str:
@@ -243,30 +226,35 @@ def _bind(invoice: Invoice, bounds: Period) -> None:
             cursor.execute(statement, [invoice.id, invoice.organization_id, bounds.end])
 
 
-def _post_rounding(invoice: Invoice, rounding_nano: int, *, suffix: str) -> None:
-    """Make what is owed the invoice's whole cents."""
-    if rounding_nano == 0:
-        return
-    wallet = lock_wallet(invoice.organization_id)
-    post(
-        [
-            Posting(
-                TransactionKind.ROUNDING,
-                f"rounding:invoice:{invoice.id}{suffix}",
-                (
-                    Entry(wallet.accounts[AccountKind.RECEIVABLE], -rounding_nano),
-                    Entry(wallet.accounts[AccountKind.ROUNDING], rounding_nano),
-                ),
-                reason=f"rounding of invoice {invoice.id} to whole cents",
-            )
-        ]
+def _post_charges(invoice: Invoice, *, is_void: bool = False) -> None:
+    """Make what is owed the invoice's total: with fees and tax, and in whole cents. A void takes that back."""
+    charges = (
+        (TransactionKind.ROUNDING, AccountKind.ROUNDING, "rounding", invoice.rounding_nano),
+        (TransactionKind.FEE, AccountKind.REVENUE, "fees", invoice.fees_nano),
+        (TransactionKind.TAX, AccountKind.TAX, "tax", from_minor(invoice.tax_minor, invoice.currency)),
     )
-    announce(invoice.organization_id, -rounding_nano)
+    sign, suffix = (-1, ":void") if is_void else (1, "")
+    wallet = lock_wallet(invoice.organization_id)
+    postings = [
+        Posting(
+            kind,
+            f"{name}:invoice:{invoice.id}{suffix}",
+            (
+                Entry(wallet.accounts[AccountKind.RECEIVABLE], -sign * amount_nano),
+                Entry(wallet.accounts[account], sign * amount_nano),
+            ),
+            reason=f"{name} of invoice {invoice.id}",
+        )
+        for kind, account, name, amount_nano in charges
+        if amount_nano
+    ]
+    post(postings)
+    if postings:
+        announce(invoice.organization_id, -sign * sum(amount_nano for *_, amount_nano in charges))
 
 
-def _next_number() -> str:
+def next_number(prefix: str) -> str:
     """The next number without a gap: a transaction that fails gives its number back with the rest."""
-    prefix = settings.INVOICE_NUMBER_PREFIX
     InvoiceSeries.objects.get_or_create(prefix=prefix)
     series = InvoiceSeries.objects.select_for_update().get(prefix=prefix)
     series.last_number += 1
@@ -274,7 +262,7 @@ def _next_number() -> str:
     return f"{prefix}-{series.last_number:06d}"
 
 
-def _enqueue_push(invoice_id: int) -> None:
-    from billing.tasks import push_invoice
+def _enqueue(task: str, invoice_id: int) -> None:
+    from billing import tasks
 
-    push_invoice.delay(invoice_id)
+    getattr(tasks, task).delay(invoice_id)

@@ -1,56 +1,73 @@
-"""Pushes final invoices to the payment provider, and books what it says was paid."""
+"""Brings issued invoices and credit notes to the payment provider. All calls are outside of any transaction."""
 
 from __future__ import annotations
 
 import logging
-from datetime import datetime
 
-from django.conf import settings
-from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
 from billing.accounts.models import BillingAccount
-from billing.errors import PaymentProviderError
-from billing.invoices.models import Invoice, InvoiceStatus
-from billing.invoices.selectors import described_lines
-from billing.invoices.services import mark_paid
-from billing.ledger.models import AccountKind, TransactionKind
-from billing.ledger.posting import Entry, Posting, post
-from billing.ledger.signals import announce
-from billing.ledger.wallet import lock_wallet
-from billing.money import from_minor
+from billing.accounts.selectors import account_of
+from billing.errors import InvalidAccount, PaymentProviderError
+from billing.invoices import mail
+from billing.invoices.models import CreditNote, CreditNoteEffect, Invoice, InvoiceStatus
+from billing.invoices.selectors import described_lines, document
+from billing.invoices.services import mark_sent
+from billing.payments.configuration import configured_gateway
+from billing.payments.file_gateway import FileGateway
 from billing.payments.gateway import (
+    BilledCreditNote,
     BilledInvoice,
     BilledLine,
-    FileGateway,
-    PaidInvoice,
+    Payer,
     PaymentGateway,
-    ProviderEvent,
     PushedInvoice,
 )
-from billing.payments.models import EventOutcome, InvoicePush, Payment, PaymentEvent, PushState
+from billing.payments.models import InvoicePush, PushState
+from billing.tax import ids
 
 logger = logging.getLogger(__name__)
 
 
-def configured_gateway() -> PaymentGateway:
-    """Stripe when a key is set, else files under VAR_DIR."""
-    if not settings.STRIPE_SECRET_KEY:
-        return FileGateway(settings.VAR_DIR / "payments")
-    from billing.payments.stripe_gateway import StripeGateway
-
-    return StripeGateway(
-        secret_key=settings.STRIPE_SECRET_KEY,
-        webhook_secrets=settings.STRIPE_WEBHOOK_SECRETS,
-        api_base=settings.STRIPE_API_BASE,
+def payer_of(account: BillingAccount) -> Payer:
+    """The account as the provider needs it."""
+    address = {
+        "line1": account.address_line1,
+        "line2": account.address_line2,
+        "postal_code": account.postal_code,
+        "city": account.city,
+        "state": account.region,
+        "country": account.country,
+    }
+    try:
+        tax_id = ids.parse(account.country, account.tax_id)
+    except InvalidAccount:
+        # From before numbers were checked: Stripe would refuse it.
+        tax_id = None
+    return Payer(
+        organization_id=account.organization_id,
+        name=account.legal_name or account.organization.name,
+        email=account.email,
+        address={name: value for name, value in address.items() if value},
+        customer_id=account.stripe_customer_id,
+        tax_id=tax_id.value if tax_id else "",
+        tax_id_type=tax_id.stripe_type if tax_id else "",
+        language=account.language,
     )
 
 
-def push_invoice(invoice_id: int, *, gateway: PaymentGateway | None = None) -> InvoicePush | None:
-    """Bring a final invoice to the provider, outside of any transaction. None when there is nothing to push.
+def keep_customer(organization_id: int, customer_id: str) -> None:
+    """Remember under which id the provider knows the payer."""
+    if customer_id:
+        BillingAccount.objects.filter(organization_id=organization_id).update(stripe_customer_id=customer_id)
 
-    A repeat of a pushed one changes nothing. A failure is kept on the push, to be retried alone, and raised.
+
+def push_invoice(invoice_id: int, *, gateway: PaymentGateway | None = None) -> InvoicePush | None:
+    """Bring an issued invoice to the provider, which sends it; files send nothing, so then it is mailed from here.
+
+    None when there is nothing to push. A repeat of a pushed one changes nothing. A failure is kept on the push, to be
+    retried alone, and raised.
     """
     gateway = gateway or configured_gateway()
     invoice = Invoice.objects.select_related("organization").get(id=invoice_id)
@@ -59,16 +76,20 @@ def push_invoice(invoice_id: int, *, gateway: PaymentGateway | None = None) -> I
         return done
     if invoice.status in (InvoiceStatus.DRAFT, InvoiceStatus.VOID):
         return None
-    account = BillingAccount.objects.get(organization_id=invoice.organization_id)
+    account = account_of(invoice.organization_id)
     try:
         pushed = gateway.push_invoice(_billed(invoice, account))
     except PaymentProviderError as error:
         _record_push(invoice, gateway.name, state=PushState.FAILED, error=str(error))
         logger.warning("invoice_push_failed number=%s retryable=%s", invoice.number, error.is_retryable)
         raise
-    if pushed.customer_id:
-        BillingAccount.objects.filter(id=account.id).update(stripe_customer_id=pushed.customer_id)
-    return _record_push(invoice, gateway.name, state=PushState.PUSHED, pushed=pushed)
+    if gateway.name == FileGateway.name:
+        # Nobody else sends it.
+        mail.send_invoice(invoice)
+    keep_customer(invoice.organization_id, pushed.customer_id)
+    push = _record_push(invoice, gateway.name, state=PushState.PUSHED, pushed=pushed)
+    mark_sent(invoice.id, now=timezone.now())
+    return push
 
 
 def _record_push(
@@ -89,24 +110,13 @@ def _record_push(
 
 def _billed(invoice: Invoice, account: BillingAccount) -> BilledInvoice:
     if invoice.number is None or invoice.finalized_at is None or invoice.due_at is None:
-        raise ValueError(f"Invoice {invoice.id} is {invoice.status}; only a final one has a number to push.")
-    address = {
-        "line1": account.address_line1,
-        "line2": account.address_line2,
-        "postal_code": account.postal_code,
-        "city": account.city,
-        "state": account.region,
-        "country": account.country,
-    }
+        raise ValueError(f"Invoice {invoice.id} is {invoice.status}; only an issued one has a number to push.")
+    printed = document(invoice)
     return BilledInvoice(
         invoice_id=invoice.id,
-        organization_id=invoice.organization_id,
+        payer=payer_of(account),
         number=invoice.number,
         currency=invoice.currency,
-        email=invoice.email,
-        name=account.legal_name or invoice.organization.name,
-        address={name: value for name, value in address.items() if value},
-        customer_id=account.stripe_customer_id,
         finalized_at=invoice.finalized_at,
         due_at=invoice.due_at,
         period_start=invoice.period_start,
@@ -116,102 +126,87 @@ def _billed(invoice: Invoice, account: BillingAccount) -> BilledInvoice:
             for line, text in described_lines(invoice)
         ),
         credit_minor=invoice.credit_minor,
+        tax_label=printed.tax_label,
+        tax_minor=invoice.tax_minor,
+        tax_note=printed.tax_note,
         total_minor=invoice.total_minor,
     )
 
 
 def invoices_to_push() -> list[int]:
-    """Final invoices that the provider does not have: never tried, or failed."""
-    final = Invoice.objects.filter(status=InvoiceStatus.FINAL).exclude(push__state=PushState.PUSHED)
-    return list(final.order_by("id").values_list("id", flat=True))
+    """Issued invoices that the provider does not have: never tried, or failed."""
+    waiting = Invoice.objects.filter(status__in=[InvoiceStatus.FINAL, InvoiceStatus.PAST_DUE])
+    return list(waiting.exclude(push__state=PushState.PUSHED).order_by("id").values_list("id", flat=True))
 
 
-def receive_event(body: bytes, signature: str, *, gateway: PaymentGateway | None = None) -> EventOutcome:
-    """A webhook's raw body and signature to its effect. Raises EventRefused when it is not the provider's."""
-    event = (gateway or configured_gateway()).read_event(body, signature)
-    return apply_payment_event(event)
+def _external_id(invoice: Invoice, gateway: PaymentGateway) -> str:
+    """Under which id this gateway has the invoice; empty when it never got it."""
+    push = InvoicePush.objects.filter(invoice=invoice, provider=gateway.name, state=PushState.PUSHED).first()
+    return push.external_id if push else ""
 
 
-@transaction.atomic
-def apply_payment_event(event: ProviderEvent, *, now: datetime | None = None) -> EventOutcome:
-    """Keep the event and do what it says, in one transaction: a failure leaves no mark, and a redelivery does it.
+def void_at_provider(invoice_id: int, *, gateway: PaymentGateway | None = None) -> None:
+    """A void invoice cannot be paid there either. A repeat changes nothing."""
+    gateway = gateway or configured_gateway()
+    if external_id := _external_id(Invoice.objects.get(id=invoice_id), gateway):
+        gateway.void_invoice(external_id)
 
-    Once per event id and once per payment, in whatever order and however many at a time they come.
+
+def give_up_at_provider(invoice_id: int, *, gateway: PaymentGateway | None = None) -> None:
+    """The provider stops asking for an invoice that was written off. A repeat changes nothing."""
+    gateway = gateway or configured_gateway()
+    if external_id := _external_id(Invoice.objects.get(id=invoice_id), gateway):
+        gateway.give_up_invoice(external_id)
+
+
+def try_kept_card(invoice_id: int, *, key: str, gateway: PaymentGateway | None = None) -> str:
+    """Charge the kept card for an open invoice; returns what came of it, empty when there is no card to try.
+
+    Success arrives as an event, like any payment. A repeat under the key does not charge twice.
     """
-    now = now or timezone.now()
-    invoice = _lock_invoice(event.paid) if event.paid else None
-    kept = PaymentEvent.objects.filter(provider=event.provider, event_id=event.event_id).first()
-    if kept is not None:
-        return EventOutcome.REPEATED
-    outcome, note = EventOutcome.IGNORED, ""
-    if event.paid is not None:
-        outcome, note = _book(event.provider, event.paid, invoice, now)
-    if outcome == EventOutcome.UNMATCHED:
-        logger.error("payment_unmatched event_id=%s note=%s", event.event_id, note)
-    PaymentEvent.objects.bulk_create(
-        [
-            PaymentEvent(
-                provider=event.provider,
-                event_id=event.event_id,
-                type=event.type,
-                payload=event.payload,
-                outcome=outcome,
-                note=note,
+    gateway = gateway or configured_gateway()
+    invoice = Invoice.objects.get(id=invoice_id)
+    account = account_of(invoice.organization_id)
+    external_id = _external_id(invoice, gateway)
+    if not (account.stripe_payment_method_id and external_id and gateway.name != FileGateway.name):
+        return ""
+    try:
+        gateway.pay_invoice(external_id, account.stripe_payment_method_id, key)
+    except PaymentProviderError as error:
+        if error.is_retryable:
+            raise
+        return f"The card was refused: {error}"[:300]
+    return "The card was charged."
+
+
+def push_credit_note(credit_note_id: int, *, gateway: PaymentGateway | None = None) -> CreditNote:
+    """Bring a credit note to the provider, after its invoice. A repeat of a pushed one changes nothing."""
+    gateway = gateway or configured_gateway()
+    note = CreditNote.objects.select_related("invoice").get(id=credit_note_id)
+    if note.pushed_at is not None:
+        return note
+    try:
+        external_id = _external_id(note.invoice, gateway)
+        if not external_id:
+            raise PaymentProviderError(f"Invoice {note.invoice} is not at the provider yet.", is_retryable=True)
+        note.external_id = gateway.push_credit_note(
+            BilledCreditNote(
+                credit_note_id=note.id,
+                number=note.number,
+                invoice_external_id=external_id,
+                total_minor=note.total_minor,
+                reason=note.reason,
+                is_refund=note.effect == CreditNoteEffect.REFUNDS,
             )
-        ],
-        ignore_conflicts=event.paid is None,
-    )
-    return outcome
+        )
+    except PaymentProviderError as error:
+        CreditNote.objects.filter(id=note.id).update(provider=gateway.name, push_error=str(error))
+        logger.warning("credit_note_push_failed number=%s retryable=%s", note.number, error.is_retryable)
+        raise
+    note.provider, note.push_error, note.pushed_at = gateway.name, "", timezone.now()
+    note.save(update_fields=["provider", "external_id", "push_error", "pushed_at"])
+    return note
 
 
-def _lock_invoice(paid: PaidInvoice) -> Invoice | None:
-    """The lock makes events about one invoice follow each other."""
-    invoices = Invoice.objects.select_for_update(of=("self",))
-    if paid.invoice_id is not None:
-        return invoices.filter(id=paid.invoice_id).first()
-    return invoices.filter(push__external_id=paid.external_id).first()
-
-
-def _book(provider: str, paid: PaidInvoice, invoice: Invoice | None, now: datetime) -> tuple[EventOutcome, str]:
-    if invoice is None:
-        return EventOutcome.UNMATCHED, f"{paid.external_id} is no invoice of ours"
-    if Payment.objects.filter(provider=provider, provider_payment_id=paid.payment_id).exists():
-        return EventOutcome.REPEATED, ""
-    if invoice.status == InvoiceStatus.PAID and paid.amount_minor == 0:
-        return EventOutcome.REPEATED, ""
-    if invoice.status != InvoiceStatus.FINAL:
-        return EventOutcome.UNMATCHED, f"invoice {invoice} is {invoice.status}"
-    if (paid.amount_minor, paid.currency) != (invoice.total_minor, invoice.currency):
-        expected = f"{invoice.total_minor} {invoice.currency}"
-        return EventOutcome.UNMATCHED, f"paid {paid.amount_minor} {paid.currency}, invoice {invoice} is {expected}"
-    if paid.amount_minor:
-        _post_payment(provider, paid, invoice, now)
-    mark_paid(invoice, now=now)
-    return EventOutcome.APPLIED, ""
-
-
-def _post_payment(provider: str, paid: PaidInvoice, invoice: Invoice, now: datetime) -> None:
-    amount_nano = from_minor(paid.amount_minor, paid.currency)
-    Payment.objects.create(
-        provider=provider,
-        provider_payment_id=paid.payment_id,
-        invoice=invoice,
-        amount_minor=paid.amount_minor,
-        currency=paid.currency,
-        received_at=now,
-    )
-    wallet = lock_wallet(invoice.organization_id)
-    post(
-        [
-            Posting(
-                TransactionKind.PAYMENT,
-                f"payment:{provider}:{paid.payment_id}",
-                (
-                    Entry(wallet.accounts[AccountKind.RECEIVABLE], amount_nano),
-                    Entry(wallet.accounts[AccountKind.CASH], -amount_nano),
-                ),
-                reason=f"payment of invoice {invoice.number}",
-            )
-        ]
-    )
-    announce(invoice.organization_id, amount_nano)
+def credit_notes_to_push() -> list[int]:
+    return list(CreditNote.objects.filter(pushed_at__isnull=True).order_by("id").values_list("id", flat=True))

@@ -6,7 +6,6 @@ import secrets
 from functools import partial
 
 from allauth.mfa.utils import is_mfa_enabled
-from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.text import slugify

@@ -5,17 +5,17 @@ import os
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
 import stripe
 from django.core.exceptions import ImproperlyConfigured
-from django.db import transaction
 from django.db.models import Sum
 from django.test import Client
 from django.urls import reverse
 
+from billing import tasks
 from billing.accounts.services import change_address
 from billing.errors import EventRefused, PaymentProviderError
 from billing.invoices.models import Invoice
@@ -24,8 +24,9 @@ from billing.ledger import audit
 from billing.ledger.models import LedgerEntry
 from billing.ledger.selectors import balance
 from billing.ledger.signals import balance_changed
-from billing.payments import payloads, services
-from billing.payments.gateway import FileGateway, PaidInvoice, ProviderEvent
+from billing.payments import events, payloads, services
+from billing.payments.configuration import configured_gateway
+from billing.payments.file_gateway import FileGateway
 from billing.payments.models import InvoicePush, Payment, PaymentEvent
 from billing.payments.stripe_gateway import StripeGateway
 from tests.billing.concurrency import at_once
@@ -95,7 +96,7 @@ class TestPush:
         services.push_invoice(invoice.id, gateway=gateway)
         assert only(fake, "invoice")["status"] == "paid"
         [event] = fake.events("invoice.paid")
-        assert services.receive_event(*signed(fake, event), gateway=gateway) == "applied"
+        assert tell(fake, gateway, event) == "applied"
         assert Invoice.objects.get(id=invoice.id).status == "paid"
         assert not Payment.objects.exists()
 
@@ -199,13 +200,13 @@ class TestFiles:
 
     def test_without_a_key_files_are_the_gateway_and_no_event_is_taken(self, settings, tmp_path):
         settings.STRIPE_SECRET_KEY, settings.VAR_DIR = "", tmp_path
-        assert services.configured_gateway().name == "file"
+        assert configured_gateway().name == "file"
         with pytest.raises(EventRefused, match="STRIPE_SECRET_KEY"):
-            services.receive_event(b"{}", "")
+            events.receive_event(b"{}", "")
 
     def test_with_a_key_stripe_is(self, settings):
         settings.STRIPE_SECRET_KEY, settings.STRIPE_WEBHOOK_SECRETS = "sk_test_x", ["whsec_x"]
-        assert services.configured_gateway().name == "stripe"
+        assert configured_gateway().name == "stripe"
 
 
 @pytest.fixture
@@ -220,6 +221,12 @@ def as_text(value):
     if isinstance(value, dict):
         return {key: as_text(inner) for key, inner in value.items()}
     return str(value)
+
+
+def tell(fake, gateway, event):
+    """Deliver the event and work it, as the webhook and its task do."""
+    kept = events.receive_event(*signed(fake, event), gateway=gateway)
+    return events.work_event(kept.id, gateway=gateway)
 
 
 def signed(fake, event, **options):
@@ -245,7 +252,7 @@ class TestEvents:
     def test_a_payment_settles_the_receivable(self, fake, gateway, paid):
         organization_id = paid.invoice.organization_id
         assert balance(organization_id).receivable_nano == -paid.nano
-        assert services.receive_event(*signed(fake, paid.paid), gateway=gateway) == "applied"
+        assert tell(fake, gateway, paid.paid) == "applied"
         assert balance(organization_id).receivable_nano == 0
         invoice = Invoice.objects.get(id=paid.invoice.id)
         assert (invoice.status, invoice.paid_at is not None) == ("paid", True)
@@ -255,30 +262,45 @@ class TestEvents:
 
     def test_the_second_event_of_a_payment_books_nothing(self, fake, gateway, paid):
         for event, outcome in ((paid.succeeded, "applied"), (paid.paid, "repeated"), (paid.paid, "repeated")):
-            assert services.receive_event(*signed(fake, event), gateway=gateway) == outcome
+            assert tell(fake, gateway, event) == outcome
         assert Payment.objects.count() == 1
         assert PaymentEvent.objects.count() == 2
 
     def test_other_types_are_kept_and_ignored(self, fake, gateway, paid):
         unknown = {**paid.finalized, "id": "evt_new", "type": "something.new"}
         for event in (paid.finalized, unknown, unknown):
-            services.receive_event(*signed(fake, event), gateway=gateway)
+            tell(fake, gateway, event)
         assert list(PaymentEvent.objects.order_by("id").values_list("type", "outcome")) == [
             ("invoice.finalized", "ignored"),
             ("something.new", "ignored"),
         ]
         assert PaymentEvent.objects.first().payload["data"]["object"]["number"] == paid.invoice.number
 
-    def test_a_failed_handling_leaves_no_mark_and_a_redelivery_books(self, fake, gateway, paid):
-        def handle_and_fail():
-            with transaction.atomic():
-                services.receive_event(*signed(fake, paid.paid), gateway=gateway)
-                raise RuntimeError("the database went away")
+    def test_an_event_is_kept_before_it_is_worked_and_a_failure_is_tried_again(self, fake, gateway, paid):
+        kept = events.receive_event(*signed(fake, paid.paid), gateway=gateway)
+        assert (kept.outcome, Payment.objects.count()) == ("received", 0)
+        fake.fail(method="GET", path="/v1/invoices/.*")
+        with pytest.raises(PaymentProviderError):
+            events.work_event(kept.id, gateway=gateway)
+        kept.refresh_from_db()
+        assert (kept.outcome, kept.attempts, bool(kept.note)) == ("failed", 1, True)
+        assert events.events_to_work(now=kept.received_at + timedelta(minutes=5)) == [kept.id]
+        assert events.work_event(kept.id, gateway=gateway) == "applied"
+        assert Payment.objects.count() == 1
 
-        with pytest.raises(RuntimeError):
-            handle_and_fail()
-        assert not PaymentEvent.objects.exists()
-        assert services.receive_event(*signed(fake, paid.paid), gateway=gateway) == "applied"
+    def test_a_failed_booking_leaves_neither_mark_nor_effect(self, fake, gateway, paid, monkeypatch):
+        kept = events.receive_event(*signed(fake, paid.paid), gateway=gateway)
+
+        def fail(*args, **kwargs):
+            raise RuntimeError("the database went away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("billing.payments.booking.mark_paid", fail)
+            with pytest.raises(RuntimeError):
+                events.work_event(kept.id, gateway=gateway)
+        assert not Payment.objects.exists()
+        assert PaymentEvent.objects.get().outcome == "failed"
+        assert tell(fake, gateway, paid.paid) == "applied"
         assert Payment.objects.count() == 1
 
     @pytest.mark.parametrize(
@@ -286,36 +308,57 @@ class TestEvents:
         [
             {"amount_paid": 1},
             {"currency": "eur"},
-            {"id": "in_other", "metadata": {}},
             {"metadata": {"invoice_id": "999999"}},
         ],
     )
     def test_what_does_not_fit_is_kept_for_a_person(self, fake, gateway, paid, change, caplog):
-        event = {**paid.paid, "data": {"object": {**paid.paid["data"]["object"], **change}}}
-        assert services.receive_event(*signed(fake, event), gateway=gateway) == "unmatched"
-        assert Invoice.objects.get(id=paid.invoice.id).status == "final"
+        only(fake, "invoice").update(change)
+        assert tell(fake, gateway, paid.paid) == "unmatched"
+        assert Invoice.objects.get(id=paid.invoice.id).status == "sent"
         assert PaymentEvent.objects.get().note
         assert "payment_unmatched" in caplog.text
+        assert events.open_event_count() == 1
 
-    def test_a_payment_of_a_void_invoice_is_kept_for_a_person(self, fake, gateway, paid):
+    def test_what_the_event_says_is_not_believed(self, fake, gateway, paid):
+        forged = {**paid.paid["data"]["object"], "amount_paid": 1, "currency": "eur"}
+        event = {**paid.paid, "data": {"object": forged}}
+        assert tell(fake, gateway, event) == "applied"
+        assert Payment.objects.get().amount_minor == paid.invoice.total_minor
+
+    def test_an_invoice_that_stripe_lost_is_for_a_person(self, fake, gateway, paid):
+        event = {**paid.paid, "data": {"object": {**paid.paid["data"]["object"], "id": "in_other"}}}
+        assert tell(fake, gateway, event) == "unmatched"
+
+    def test_a_payment_of_a_void_invoice_is_for_a_person_who_replays_it(self, fake, gateway, paid):
         void_invoice(paid.invoice, reason="test")
-        assert services.receive_event(*signed(fake, paid.paid), gateway=gateway) == "unmatched"
+        assert tell(fake, gateway, paid.paid) == "unmatched"
+        event = PaymentEvent.objects.get()
+        again = issue(paid.invoice.organization.billing_account)
+        only(fake, "invoice")["metadata"]["invoice_id"] = str(again.id)
+        assert events.work_event(event.id, gateway=gateway) == "applied"
+        assert Invoice.objects.get(id=again.id).status == "paid"
 
     def test_an_event_without_our_id_is_found_by_stripes(self, fake, gateway, paid):
-        event = {**paid.paid, "data": {"object": {**paid.paid["data"]["object"], "metadata": {}}}}
-        assert services.receive_event(*signed(fake, event), gateway=gateway) == "applied"
+        only(fake, "invoice")["metadata"] = {}
+        assert tell(fake, gateway, paid.paid) == "applied"
 
-    def test_listeners_hear_of_the_payment(self, paid, django_capture_on_commit_callbacks):
+    def test_events_that_come_before_their_time_say_nothing_yet(self, fake, gateway, paid):
+        only(fake, "invoice").update(status="open", amount_paid=0)
+        assert tell(fake, gateway, paid.succeeded) == "ignored"
+        only(fake, "invoice").update(status="paid", amount_paid=paid.invoice.total_minor)
+        assert tell(fake, gateway, paid.paid) == "applied"
+
+    def test_listeners_hear_of_the_payment(self, fake, gateway, paid, django_capture_on_commit_callbacks):
         heard = []
 
         def listen(**signal):
             heard.append(signal["delta_nano"])
 
+        kept = events.receive_event(*signed(fake, paid.paid), gateway=gateway)
         balance_changed.connect(listen)
         try:
             with django_capture_on_commit_callbacks(execute=True):
-                told = PaidInvoice("in_x", paid.invoice.id, "in_x", paid.invoice.total_minor, "USD")
-                services.apply_payment_event(ProviderEvent("stripe", "evt_x", "invoice.paid", {}, told))
+                events.work_event(kept.id, gateway=gateway)
         finally:
             balance_changed.disconnect(listen)
         assert heard == [paid.nano]
@@ -326,7 +369,7 @@ class TestSignatures:
         rotating = StripeGateway(secret_key=fake.secret_key, webhook_secrets=["whsec_new", fake.webhook_secret])
         for secret in ("whsec_new", fake.webhook_secret):
             event = {**paid.finalized, "id": f"evt_{secret}"}
-            assert services.receive_event(*signed(fake, event, secret=secret), gateway=rotating) == "ignored"
+            assert events.receive_event(*signed(fake, event, secret=secret), gateway=rotating).outcome == "ignored"
 
     @pytest.mark.parametrize("secrets", [[], [""], ["  "], ["whsec_x", ""]])
     def test_an_empty_secret_does_not_start(self, secrets):
@@ -345,17 +388,17 @@ class TestSignatures:
         ]
         for altered, signature in forged:
             with pytest.raises(EventRefused, match="signature"):
-                services.receive_event(altered, signature, gateway=gateway)
+                events.receive_event(altered, signature, gateway=gateway)
         assert not PaymentEvent.objects.exists()
 
     @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"id": "evt_1", "type": "invoice.paid", "data": {"object": {}}}'])
     def test_signed_nonsense_is_refused(self, fake, gateway, body):
         with pytest.raises(EventRefused):
-            services.receive_event(body, fake.sign(body), gateway=gateway)
+            events.receive_event(body, fake.sign(body), gateway=gateway)
 
     def test_signed_bytes_that_are_no_json_are_refused(self, fake, gateway):
         with pytest.raises(EventRefused, match="no JSON"):
-            services.receive_event(b"{", fake.sign(b"{"), gateway=gateway)
+            events.receive_event(b"{", fake.sign(b"{"), gateway=gateway)
 
 
 @pytest.mark.parametrize(
@@ -388,9 +431,19 @@ class TestWebhookView:
 
         return send
 
-    def test_an_event_is_booked_and_answered(self, fake, paid, post):
-        answer = post(*signed(fake, paid.paid))
-        assert (answer.status_code, json.loads(answer.content)) == (200, {"outcome": "applied"})
+    def test_an_event_is_kept_and_answered_and_its_work_enqueued(
+        self, fake, paid, post, django_capture_on_commit_callbacks, monkeypatch
+    ):
+        enqueued = []
+        monkeypatch.setattr("billing.tasks.work_event.delay", enqueued.append)
+        for _ in range(2):
+            with django_capture_on_commit_callbacks(execute=True):
+                answer = post(*signed(fake, paid.paid))
+            assert (answer.status_code, json.loads(answer.content)) == (200, {"outcome": "received"})
+        [event] = PaymentEvent.objects.all()
+        assert enqueued == [event.id, event.id]
+        tasks.work_event(event.id)
+        assert Invoice.objects.get(id=paid.invoice.id).status == "paid"
 
     def test_a_forgery_is_a_400_that_says_why(self, fake, paid, post):
         answer = post(signed(fake, paid.paid)[0], "t=1,v1=00")
@@ -402,7 +455,9 @@ class TestWebhookView:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_event_delivered_many_times_at_once_is_booked_once(fake, configured, live_server):
+def test_one_event_delivered_and_worked_many_times_at_once_is_booked_once(fake, configured, live_server, monkeypatch):
+    monkeypatch.setattr("billing.tasks.work_event.delay", lambda event_id: None)
+    monkeypatch.setattr("billing.tasks.push_invoice.delay", lambda invoice_id: None)
     account = make_account(credit_limit_nano=1000 * USD)
     make_calls(account, make_price(), **BIG)
     invoice = issue(account)
@@ -412,6 +467,10 @@ def test_one_event_delivered_many_times_at_once_is_booked_once(fake, configured,
     url = live_server.url + configured
     statuses = at_once(*[lambda e=event: fake.deliver(e, url) for event in [paid] * 5 + [succeeded] * 3])
     assert statuses == [200] * 8
+    kept = list(PaymentEvent.objects.values_list("id", flat=True))
+    assert len(kept) == 2
+    outcomes = at_once(*[lambda i=event_id: events.work_event(i) for event_id in kept * 3])
+    assert sorted(set(outcomes)) == ["applied", "repeated"]
     assert Invoice.objects.get(id=invoice.id).status == "paid"
     assert Payment.objects.count() == 1
     assert LedgerEntry.objects.filter(account__kind="cash").aggregate(t=Sum("amount_nano"))["t"] == (

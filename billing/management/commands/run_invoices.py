@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from billing.errors import InvalidPeriod
-from billing.invoices.services import run_due, run_month
+from billing.invoices.runs import run_due, run_month
 
 
 class Command(BaseCommand):
@@ -28,5 +28,5 @@ class Command(BaseCommand):
             self.stdout.write(f"{name.replace('_', ' ')}: {getattr(summary, name)}")
         for organization_id, reason in summary.failed:
             self.stderr.write(f"organization {organization_id}: {reason}")
-        if summary.failed:
-            raise CommandError(f"{len(summary.failed)} accounts failed; the others are done. Run it again for these.")
+        if summary.failed_count:
+            raise CommandError(f"{summary.failed_count} accounts failed; the others are done. Run it again for these.")

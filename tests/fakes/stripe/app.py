@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from stripe import params as typed
+from stripe.params import billing_portal as typed_portal
+from stripe.params import checkout as typed_checkout
 from tests.fakes.stripe.errors import Refusal
 from tests.fakes.stripe.parameters import check, decode
-from tests.fakes.stripe.store import API_VERSION, Object, Store
+from tests.fakes.stripe.payments import PaymentStore
+from tests.fakes.stripe.store import API_VERSION, Object
 
 Answer = tuple[int, Object]
 
@@ -57,7 +60,7 @@ class LostAnswer(Exception):
 class Api:
     def __init__(self, secret_key: str) -> None:
         self.secret_key = secret_key
-        self.store = Store()
+        self.store = PaymentStore()
         self.faults: list[Fault] = []
         self.received: list[Received] = []
         self._answers: dict[str, tuple[tuple[str, str, str], Answer]] = {}
@@ -113,7 +116,7 @@ class Api:
         raise Refusal(f"Unrecognized request URL ({method}: {path}).", status=404)
 
 
-def _list_invoices(store: Store, params: Object) -> Object:
+def _list_invoices(store: PaymentStore, params: Object) -> Object:
     found = store.all("invoice")
     for field in ("customer", "status"):
         if field in params:
@@ -121,18 +124,29 @@ def _list_invoices(store: Store, params: Object) -> Object:
     return store.page(found, params, "/v1/invoices")
 
 
-def _list_items(store: Store, params: Object) -> Object:
+def _list_items(store: PaymentStore, params: Object) -> Object:
     found = store.items_of(params["invoice"]) if "invoice" in params else store.all("invoiceitem")
     return store.page(found, params, "/v1/invoiceitems")
 
 
-def _list_customers(store: Store, params: Object) -> Object:
+def _list_credit_notes(store: PaymentStore, params: Object) -> Object:
+    found = [row for row in store.all("credit_note") if params.get("invoice") in (None, row["invoice"])]
+    return store.page(found, params, "/v1/credit_notes")
+
+
+def _list_refunds(store: PaymentStore, params: Object) -> Object:
+    payment = params.get("payment_intent")
+    found = [row for row in store.all("refund") if payment in (None, row["payment_intent"])]
+    return store.page(found, params, "/v1/refunds")
+
+
+def _list_customers(store: PaymentStore, params: Object) -> Object:
     found = [row for row in store.all("customer") if params.get("email") in (None, row["email"])]
     return store.page(found, params, "/v1/customers")
 
 
 def _search(kind: str, url: str) -> Callable[..., Object]:
-    def act(store: Store, params: Object) -> Object:
+    def act(store: PaymentStore, params: Object) -> Object:
         found = store.search(kind, params["query"])[: params.get("limit", 10)]
         return {"object": "search_result", "url": url, "data": found, "has_more": False, "next_page": None}
 
@@ -190,7 +204,7 @@ ROUTES: list[tuple[str, str, Any, Callable[..., Object]]] = [
         "POST",
         r"/v1/invoices/(in_\w+)/pay",
         typed.InvoicePayParams,
-        lambda store, params, identifier: store.pay(identifier),
+        lambda store, params, identifier: store.pay(identifier, params),
     ),
     (
         "POST",
@@ -200,10 +214,65 @@ ROUTES: list[tuple[str, str, Any, Callable[..., Object]]] = [
     ),
     ("POST", r"/v1/credit_notes", typed.CreditNoteCreateParams, lambda store, params: store.credit(params)),
     (
+        "POST",
+        r"/v1/invoices/(in_\w+)/mark_uncollectible",
+        typed.InvoiceMarkUncollectibleParams,
+        lambda store, params, identifier: store.mark_uncollectible(identifier),
+    ),
+    ("GET", r"/v1/credit_notes", typed.CreditNoteListParams, _list_credit_notes),
+    (
+        "POST",
+        r"/v1/customers/(cus_\w+)/tax_ids",
+        typed.CustomerTaxIdCreateParams,
+        lambda store, params, identifier: store.create_tax_id(identifier, params),
+    ),
+    (
         "GET",
-        r"/v1/credit_notes",
-        typed.CreditNoteListParams,
-        lambda store, params: store.page(store.all("credit_note"), params, "/v1/credit_notes"),
+        r"/v1/customers/(cus_\w+)/tax_ids",
+        typed.CustomerTaxIdListParams,
+        lambda store, params, identifier: store.of_customer(
+            "tax_id", {**params, "customer": identifier}, f"/v1/customers/{identifier}/tax_ids"
+        ),
+    ),
+    (
+        "POST",
+        r"/v1/checkout/sessions",
+        typed_checkout.SessionCreateParams,
+        lambda store, params: store.create_session(params),
+    ),
+    (
+        "GET",
+        r"/v1/checkout/sessions",
+        typed_checkout.SessionListParams,
+        lambda store, params: store.of_customer("checkout.session", params, "/v1/checkout/sessions"),
+    ),
+    (
+        "GET",
+        r"/v1/checkout/sessions/(cs_\w+)",
+        typed_checkout.SessionRetrieveParams,
+        lambda store, params, identifier: store.session(identifier, params),
+    ),
+    (
+        "POST",
+        r"/v1/payment_intents",
+        typed.PaymentIntentCreateParams,
+        lambda store, params: store.create_payment(params),
+    ),
+    (
+        "GET",
+        r"/v1/payment_intents",
+        typed.PaymentIntentListParams,
+        lambda store, params: store.of_customer("payment_intent", params, "/v1/payment_intents"),
+    ),
+    ("GET", r"/v1/payment_intents/(pi_\w+)", typed.PaymentIntentRetrieveParams, _get("payment_intent")),
+    ("POST", r"/v1/refunds", typed.RefundCreateParams, lambda store, params: store.create_refund(params)),
+    ("GET", r"/v1/refunds", typed.RefundListParams, _list_refunds),
+    ("GET", r"/v1/refunds/(re_\w+)", typed.RefundRetrieveParams, _get("refund")),
+    (
+        "POST",
+        r"/v1/billing_portal/sessions",
+        typed_portal.SessionCreateParams,
+        lambda store, params: store.create_portal(params),
     ),
     ("GET", r"/v1/events/(evt_\w+)", typed.EventRetrieveParams, _get("event")),
 ]

@@ -1,0 +1,35 @@
+"""Mail with an invoice attached, to the address that the invoice has."""
+
+from __future__ import annotations
+
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.template.loader import render_to_string
+
+from billing.invoices.models import Invoice
+from billing.invoices.pdf import render
+from billing.invoices.wording import Wording
+
+
+def send(name: str, invoice: Invoice, context: dict[str, Any]) -> None:
+    """The texts of `emails/<name>/`, with the paper and what every letter about it says."""
+    wording, zone = Wording(invoice.language), ZoneInfo(invoice.time_zone)
+    common = {
+        "invoice": invoice,
+        "due": wording.day(invoice.due_at, zone),
+        "issuer": invoice.issuer.splitlines()[0] if invoice.issuer else "",
+    }
+    subject = " ".join(render_to_string(f"emails/{name}/subject.txt", common | context).split())
+    body = render_to_string(f"emails/{name}/body.txt", common | context)
+    message = EmailMessage(subject, body, settings.DEFAULT_FROM_EMAIL, [invoice.email])
+    message.attach(f"{invoice.number}.pdf", render(invoice), "application/pdf")
+    message.send()
+
+
+def send_invoice(invoice: Invoice) -> None:
+    """The invoice itself, where no provider sends it."""
+    amount = Wording(invoice.language).minor(invoice.total_minor, invoice.currency)
+    send("invoice", invoice, {"amount": amount})
