@@ -407,15 +407,23 @@ class Generation:
     def _count(self, attempt: _Attempt, status: str, usage: Usage, now: float) -> None:
         model = self._model.name
         metrics.RUNNING.labels(model).dec()
-        metrics.REQUESTS.labels(model, self._protocol, status).inc()
-        metrics.DURATION.labels(model).observe(now - self._accepted_at)
-        metrics.TOKENS.labels(model, "input").inc(usage.prompt_tokens - usage.cached_tokens)
-        metrics.TOKENS.labels(model, "cached_input").inc(usage.cached_tokens)
-        metrics.TOKENS.labels(model, "output").inc(usage.completion_tokens)
-        if self._first_token_at is not None and self._request.stream:
-            metrics.TTFT.labels(model).observe(self._first_token_at - self._accepted_at)
-            if usage.completion_tokens > 1:
-                metrics.ITL.labels(model).observe((now - self._first_token_at) / (usage.completion_tokens - 1))
+        first_token_at = self._first_token_at if self._request.stream else None
+        per_token_s = None
+        if first_token_at is not None and usage.completion_tokens > 1:
+            per_token_s = (now - first_token_at) / (usage.completion_tokens - 1)
+        metrics.record_call(
+            model,
+            self._protocol,
+            status,
+            duration_s=now - self._accepted_at,
+            tokens={
+                "input": usage.prompt_tokens - usage.cached_tokens,
+                "cached_input": usage.cached_tokens,
+                "output": usage.completion_tokens,
+            },
+            first_token_s=None if first_token_at is None else first_token_at - self._accepted_at,
+            per_token_s=per_token_s,
+        )
 
 
 class _FailedStream:

@@ -10,6 +10,7 @@ from celery import Celery
 from celery.schedules import crontab
 from celery.signals import beat_init, worker_ready
 
+from config import celery_metrics
 from config.env import env_str
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
@@ -53,3 +54,4 @@ def tell_ready(**signal: Any) -> None:
 
 worker_ready.connect(tell_ready)
 beat_init.connect(tell_ready)
+celery_metrics.connect()

@@ -299,6 +299,9 @@ STALE_MARGIN_S = env_int("STALE_MARGIN_S", 300)
 # Prometheus metrics of the web process, on an address of their own; 0 = none.
 GATEWAY_METRICS_PORT = env_int("GATEWAY_METRICS_PORT", 0)
 GATEWAY_METRICS_HOST = env_str("GATEWAY_METRICS_HOST", "127.0.0.1")
+# Prometheus metrics of all workers' tasks, served by each worker; 0 = none.
+WORKER_METRICS_PORT = env_int("WORKER_METRICS_PORT", 0)
+WORKER_METRICS_HOST = env_str("WORKER_METRICS_HOST", "127.0.0.1")
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 # Kept responses (`store`) are forgotten this long after they were made or last continued; 0 keeps none.
 RESPONSE_RETENTION_DAYS = env_int("RESPONSE_RETENTION_DAYS", 30)
