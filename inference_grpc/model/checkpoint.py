@@ -23,6 +23,10 @@ _TOP_LEVEL: Final = ("lm_head", "mtp.")
 # Parts of multimodal checkpoints that a text engine does not run, and scales of a cache that it scales itself.
 _IGNORED_PARTS: Final = ("visual.", "vision_tower.", "audio_tower.", "rotary_emb.inv_freq")
 _IGNORED_ENDS: Final = (".k_scale", ".v_scale", ".q_scale", ".k_proj.output_scale", ".v_proj.output_scale", ".kv_scale")
+_PART_ENDS: Final = (
+    ".weight", ".weight_packed", ".weight_scale", ".weight_scale_2", ".weight_scale_inv", ".weight_global_scale",
+    ".input_scale", ".input_global_scale",
+)  # fmt: skip
 _METHODS: Final = ("modelopt", "compressed-tensors", "fp8", "modelopt_fp4", "modelopt_mixed")
 
 
@@ -88,6 +92,32 @@ class HfCheckpoint:
             )
         self._finite(f"{name}.weight", weight)
         return Plain(weight)
+
+    def matrix_shape(self, name: str) -> tuple[int, int]:
+        """The rows and columns that a matrix of the folder has, however it is stored."""
+        stored = f"{name}.weight_packed" if f"{name}.weight_packed" in self._stored else f"{name}.weight"
+        if stored not in self._stored:
+            raise ModelFileError(f"{self._place(stored)} is missing.")
+        info = self._tensors.tensors[self._stored[stored]]
+        if len(info.shape) != 2:
+            raise ModelFileError(f"{self._place(stored)} has shape {list(info.shape)}; a matrix has two sides.")
+        return info.shape[0], info.shape[1] * (2 if info.dtype == torch.uint8 else 1)
+
+    def stored_parts(self, name: str) -> dict[str, torch.Tensor]:
+        """The tensors that make up one matrix or vector, as they are stored, by their names in the folder."""
+        return {self._stored[part]: self._tensors.read(self._stored[part]) for part in self._parts()[name]}
+
+    def names(self) -> list[str]:
+        """What matrices and vectors there are, by canonical names."""
+        return sorted(self._parts())
+
+    def _parts(self) -> dict[str, list[str]]:
+        """The canonical names of tensors, by the matrix or vector that they belong to."""
+        parts: dict[str, list[str]] = {}
+        for stored in sorted(self._stored):
+            owner = next((stored.removesuffix(end) for end in _PART_ENDS if stored.endswith(end)), stored)
+            parts.setdefault(owner, []).append(stored)
+        return parts
 
     def check_all_read(self) -> None:
         if self._unread:

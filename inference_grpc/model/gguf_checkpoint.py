@@ -92,10 +92,13 @@ class GgufCheckpoint:
         self._unread = {name for name in file.tensors if not _IGNORED.fullmatch(name)}
 
     def __contains__(self, name: str) -> bool:
-        return gguf_name(name, hybrid=self._hybrid) in self._file.tensors
+        return self.stored_name(name) in self._file.tensors
+
+    def stored_name(self, name: str) -> str:
+        return gguf_name(name, hybrid=self._hybrid)
 
     def vector(self, name: str, *shape: int) -> torch.Tensor:
-        stored = gguf_name(name, hybrid=self._hybrid)
+        stored = self.stored_name(name)
         self._unread.discard(stored)
         values = torch.from_numpy(self._file.read(stored, shape))
         if self._hybrid is None:
@@ -110,7 +113,7 @@ class GgufCheckpoint:
         return values if order is None else values[order]
 
     def matrix(self, name: str, rows: int, columns: int) -> Matrix:
-        stored = gguf_name(name, hybrid=self._hybrid)
+        stored = self.stored_name(name)
         self._unread.discard(stored)
         matrix = self._read(stored, rows, columns)
         if self._hybrid is not None:

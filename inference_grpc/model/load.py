@@ -17,11 +17,13 @@ from inference_grpc.model.gguf_checkpoint import GgufCheckpoint
 from inference_grpc.model.hybrid import HybridModel
 from inference_grpc.model.hybrid_config import HybridConfig, read_gguf_config, read_hf_config
 from inference_grpc.model.hybrid_weights import load_hybrid_weights
+from inference_grpc.model.hybrid_weights import matrix_names as hybrid_matrix_names
 from inference_grpc.model.interface import Model
 from inference_grpc.model.linear import Precision
 from inference_grpc.model.llama import LlamaModel
 from inference_grpc.model.recipe import AS_STORED, Recipe
 from inference_grpc.model.weights import load_weights
+from inference_grpc.model.weights import matrix_names as dense_matrix_names
 
 HYBRID_TYPES = ("qwen3_5", "qwen3_5_text")
 
@@ -52,6 +54,13 @@ def open_checkpoint(path: Path) -> Opened:
         return Opened(GgufCheckpoint(file, rotates_pairs=False, hybrid=hybrid), hybrid, file)
     config = read_config(file)
     return Opened(GgufCheckpoint(file, rotates_pairs=file.metadata["general.architecture"] == "llama"), config, file)
+
+
+def matrix_names(opened: Opened) -> list[str]:
+    """Every matrix of the model, in the order of its layers."""
+    if isinstance(opened.config, HybridConfig):
+        return list(hybrid_matrix_names(opened.config, with_mtp="mtp.fc" in opened.checkpoint))
+    return list(dense_matrix_names(opened.config))
 
 
 def load_model(

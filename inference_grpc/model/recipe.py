@@ -94,8 +94,11 @@ def read_recipe(name: str) -> Recipe:
     unknown = content.keys() - {"kv", "activations", "rules"}
     if unknown:
         raise ModelFileError(f"{path}: the key {min(unknown)!r} is not known; known are kv, activations and rules.")
+    listed = content.get("rules", [])
+    if not isinstance(listed, list):
+        raise ModelFileError(f"{path}: rules must be a list of tables, [[rules]].")
     rules = []
-    for number, rule in enumerate(content.get("rules", []), 1):
+    for number, rule in enumerate(listed, 1):
         if not isinstance(rule, dict) or rule.keys() != {"match", "format"}:
             raise ModelFileError(f"{path}: rule {number} must have exactly 'match' and 'format'.")
         rules.append((str(rule["match"]), _one_of(path, f"rule {number}: format", rule["format"], get_args(Format))))

@@ -1,0 +1,1 @@
+"""Commands that work on model files: `python -m inference_grpc.tools --help`."""
