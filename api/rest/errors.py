@@ -5,32 +5,64 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rest_framework import exceptions
+from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.views import APIView, exception_handler
 
-_CODES = {400: "invalid_request", 401: "not_signed_in", 403: "permission_denied", 404: "not_found"}
+from billing.errors import BillingError
+from portal.access import TwoFactorNeeded
+from portal.alerts.webhooks import WebhookRefused
+from portal.api_keys.redaction import redact
+from portal.errors import NameHoldsKey, PortalError
+from portal.quotas.services import QuotaOutOfScope
+
+_CODES = {
+    400: "invalid_request",
+    401: "not_signed_in",
+    403: "permission_denied",
+    404: "not_found",
+    405: "method_not_supported",
+    415: "unsupported_media_type",
+    429: "rate_limit_exceeded",
+}
+# Wrong in what was sent; every other refusal of a service is of a state that does not allow it.
+_BAD_INPUT = (NameHoldsKey, WebhookRefused, QuotaOutOfScope)
 
 
 class RestErrors(APIView):
     """Answers `{"error": {message, type, param, code}}`, one message that names the first field at fault."""
 
     def get_exception_handler(self) -> Any:  # DRF's own return type is untyped
-        return _answer
+        return answer
 
 
-def _answer(error: Exception, context: dict[str, Any]) -> Response | None:
-    answer = exception_handler(error, context)
-    if answer is None:
+def answer(error: Exception, context: dict[str, Any]) -> Response | None:
+    """The answer to an exception, or None for what is not a refusal."""
+    if isinstance(error, PortalError | BillingError):
+        code = status.HTTP_400_BAD_REQUEST if isinstance(error, _BAD_INPUT) else status.HTTP_409_CONFLICT
+        return Response(_body(str(error), code, error.code), status=code)
+    found = exception_handler(error, context)
+    if found is None:
         return None
+    param: str | None = None
     if isinstance(error, exceptions.ValidationError):
         param, message = next(_faults(error.detail, ""))
+    elif isinstance(error, TwoFactorNeeded):
+        found.data = _body(str(error), found.status_code, "two_factor_required")
+        return found
     else:
-        param, message = None, str(answer.data["detail"])
-    code = _CODES.get(answer.status_code, "invalid_request" if answer.status_code < 500 else "server_error")
-    kind = "invalid_request_error" if answer.status_code < 500 else "server_error"
-    answer.data = {"error": {"message": message, "type": kind, "param": param or None, "code": code}}
-    return answer
+        # Django's own 403 and 404 carry the reason that `portal/access.py` gave.
+        message = (
+            str(error) if not isinstance(error, exceptions.APIException) and str(error) else str(found.data["detail"])
+        )
+    fallback = "invalid_request" if found.status_code < 500 else "server_error"
+    found.data = _body(message, found.status_code, _CODES.get(found.status_code, fallback), param)
+    return found
+
+
+def _body(message: str, status_code: int, code: str, param: str | None = None) -> dict[str, Any]:
+    kind = "invalid_request_error" if status_code < 500 else "server_error"
+    return {"error": {"message": redact(message), "type": kind, "param": param or None, "code": code}}
 
 
 def _faults(detail: Any, path: str) -> Iterator[tuple[str, str]]:

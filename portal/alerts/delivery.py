@@ -21,7 +21,8 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from portal.alerts import signatures
-from portal.alerts.models import DeliveryState, WebhookDelivery, WebhookEndpoint
+from portal.alerts.kinds import DeliveryState
+from portal.alerts.models import WebhookDelivery, WebhookEndpoint
 from portal.alerts.outbound import Outcome, post
 from portal.organizations.models import Organization
 from portal.sealing import SealBroken, unseal

@@ -17,8 +17,14 @@ from django.db import DatabaseError
 from billing.ledger import selectors as ledger
 from billing.money import divide_half_even, format_nano, to_decimal
 from billing.usage import selectors as usage
-from portal.alerts.models import AlertRule, BudgetWindow, RuleKind
+from portal.alerts.kinds import BudgetWindow, RuleKind
+from portal.alerts.models import AlertRule
 from portal.alerts.services import raise_alert, scope_name
+from portal.quotas import snapshot
+from portal.quotas.models import Mode
+from portal.quotas.selectors import quotas_of
+from portal.quotas.use import CALENDAR
+from portal.quotas.use import window_bounds as quota_window
 
 logger = logging.getLogger(__name__)
 
@@ -154,6 +160,27 @@ def _failures(rule: AlertRule, now: datetime) -> bool:
     return _raise(rule, percent, _hour(now), title, facts)
 
 
+def _soft_limits(rule: AlertRule, now: datetime) -> bool:
+    """What the gateways let through since the last look; each limit once in its window, a rate once an hour."""
+    organization = rule.organization
+    counts = snapshot.take_exceeded(organization.id)
+    raised = False
+    for quota in quotas_of(organization) if counts else []:
+        if quota.id not in counts or quota.mode != Mode.SOFT:
+            continue
+        start = _hour(now)
+        if quota.window in CALENDAR:
+            start, _ = quota_window(quota.window, organization.time_zone, now)
+        facts = {
+            "limit_id": quota.id,
+            "limit": str(quota),
+            "calls": counts[quota.id],
+            "window_start": start.isoformat(),
+        }
+        raised |= _raise(rule, quota.id, start, f"A soft limit is passed: {quota}", facts)
+    return raised
+
+
 def _hour(now: datetime) -> datetime:
     return now.replace(minute=0, second=0, microsecond=0)
 
@@ -168,4 +195,5 @@ _EVALUATE: dict[RuleKind, Callable[[AlertRule, datetime], bool]] = {
     RuleKind.CREDIT: _credit,
     RuleKind.SPEND_ANOMALY: _spend_anomaly,
     RuleKind.FAILURES: _failures,
+    RuleKind.SOFT_LIMIT: _soft_limits,
 }

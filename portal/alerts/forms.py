@@ -7,7 +7,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from billing.money import parse_nano
-from portal.alerts.models import BudgetWindow, RuleKind
+from portal.alerts.kinds import BudgetWindow, RuleKind
 from portal.api_keys.models import ApiKey
 from portal.organizations.models import Project
 

@@ -10,21 +10,9 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from portal.alerts.kinds import BudgetWindow, DeliveryState, RuleKind
 from portal.api_keys.models import ApiKey
 from portal.organizations.models import Organization, Project
-
-
-class RuleKind(models.TextChoices):
-    BUDGET = "budget", "Budget"
-    CREDIT = "credit", "Low credit"
-    SPEND_ANOMALY = "spend_anomaly", "Unusual spend"
-    FAILURES = "failures", "Failing calls"
-
-
-class BudgetWindow(models.TextChoices):
-    DAY = "day", "day"
-    WEEK = "week", "week"
-    MONTH = "month", "month"
 
 
 class AlertRule(models.Model):
@@ -34,7 +22,8 @@ class AlertRule(models.Model):
       `thresholds` names;
     - credit: available credit below `amount_nano`;
     - spend_anomaly: an hour that cost more than `amount_nano` and `thresholds[0]` percent of an ordinary hour;
-    - failures: in 15 minutes, more than `thresholds[0]` percent of at least 20 calls failed.
+    - failures: in 15 minutes, more than `thresholds[0]` percent of at least 20 calls failed;
+    - soft_limit: a call went through although a limit in soft mode had no room. Made with the first such limit.
     """
 
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="alert_rules")
@@ -56,7 +45,8 @@ class AlertRule(models.Model):
                 name="alert_rule_budget_has_a_window",
             ),
             models.CheckConstraint(
-                condition=Q(kind=RuleKind.FAILURES) | Q(amount_nano__gt=0), name="alert_rule_has_an_amount"
+                condition=Q(kind__in=[RuleKind.FAILURES, RuleKind.SOFT_LIMIT]) | Q(amount_nano__gt=0),
+                name="alert_rule_needs_an_amount",
             ),
         ]
 
@@ -109,12 +99,6 @@ class WebhookEndpoint(models.Model):
 
     def __str__(self) -> str:
         return self.url
-
-
-class DeliveryState(models.TextChoices):
-    PENDING = "pending", "Waiting"
-    DELIVERED = "delivered", "Delivered"
-    FAILED = "failed", "Failed"
 
 
 class WebhookDelivery(models.Model):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from django.db.models import Count, Q
 
-from portal.alerts.models import Alert, AlertRule, DeliveryState, WebhookDelivery, WebhookEndpoint
+from portal.alerts.kinds import DeliveryState
+from portal.alerts.models import Alert, AlertRule, WebhookDelivery, WebhookEndpoint
 from portal.organizations.models import Organization
 
 

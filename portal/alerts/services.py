@@ -17,7 +17,8 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from portal.alerts.delivery import enqueue_after_commit, make_delivery
-from portal.alerts.models import Alert, AlertRule, RuleKind, WebhookEndpoint
+from portal.alerts.kinds import RuleKind
+from portal.alerts.models import Alert, AlertRule, WebhookEndpoint
 from portal.api_keys.models import ApiKey
 from portal.audit.services import record_event
 from portal.errors import NotPossible
@@ -28,6 +29,12 @@ from portal.users.models import User
 logger = logging.getLogger(__name__)
 
 RULE_LIMIT = 50
+
+
+def watch_soft_limits(organization: Organization, *, actor: User) -> None:
+    """One rule of the organization tells of all its soft limits; a repeat changes nothing."""
+    if not AlertRule.objects.filter(organization=organization, kind=RuleKind.SOFT_LIMIT).exists():
+        create_rule(organization=organization, kind=RuleKind.SOFT_LIMIT, actor=actor)
 
 
 @transaction.atomic
@@ -107,9 +114,10 @@ def scope_name(rule: AlertRule) -> str:
 def raise_alert(
     *, rule: AlertRule, threshold: int, window_start: datetime, title: str, facts: dict[str, Any]
 ) -> Alert | None:
-    """Tells people and webhooks after commit. None when this threshold was told of in this window, or a higher one."""
-    told = Alert.objects.filter(rule=rule, window_start=window_start, threshold__gte=threshold)
-    if told.exists():
+    """Tells people and webhooks after commit. None when it, or a budget's higher one, was told of in this window."""
+    told = Alert.objects.filter(rule=rule, window_start=window_start)
+    # The threshold of a soft limit is the limit's id, and no amount.
+    if rule.kind == RuleKind.BUDGET and told.filter(threshold__gte=threshold).exists():
         return None
     # Two evaluations at once: the unique constraint lets one row in.
     alert, is_new = Alert.objects.get_or_create(

@@ -17,7 +17,7 @@ from portal.alerts import selectors
 from portal.alerts import webhooks as services
 from portal.alerts.delivery import BACKOFF
 from portal.alerts.forms import ChangeWebhookForm, WebhookForm
-from portal.alerts.models import DeliveryState
+from portal.alerts.kinds import DeliveryState
 from portal.errors import PortalError
 from portal.organizations.models import Member
 from portal.pages import member_page

@@ -13,7 +13,8 @@ from django.utils import timezone
 
 from portal.alerts import signatures
 from portal.alerts.delivery import enqueue_after_commit, make_delivery
-from portal.alerts.models import DeliveryState, WebhookDelivery, WebhookEndpoint
+from portal.alerts.kinds import DeliveryState
+from portal.alerts.models import WebhookDelivery, WebhookEndpoint
 from portal.alerts.outbound import TargetRefused, check_url, resolve
 from portal.audit.services import record_event
 from portal.errors import PortalError

@@ -18,16 +18,31 @@ def members_of(organization: Organization) -> list[Member]:
     return list(Member.objects.filter(organization=organization).select_related("user").order_by("joined_at", "id"))
 
 
+def members(organization: Organization) -> QuerySet[Member]:
+    """To be cut into pages."""
+    return Member.objects.filter(organization=organization).select_related("user", "organization")
+
+
+def projects(organization: Organization) -> QuerySet[Project]:
+    """To be cut into pages."""
+    return Project.objects.filter(organization=organization)
+
+
 def projects_of(organization: Organization) -> list[Project]:
     """The default project first."""
     return list(Project.objects.filter(organization=organization).order_by("-is_default", "name"))
 
 
-def open_invitations(organization: Organization) -> list[Invitation]:
+def invitations(organization: Organization) -> QuerySet[Invitation]:
+    """The open ones, to be cut into pages."""
     open_ones = Invitation.objects.filter(
         organization=organization, accepted_at=None, closed_at=None, expires_at__gt=timezone.now()
     )
-    return list(open_ones.select_related("invited_by").order_by("-id"))
+    return open_ones.select_related("invited_by")
+
+
+def open_invitations(organization: Organization) -> list[Invitation]:
+    return list(invitations(organization).order_by("-id"))
 
 
 def search_organizations(text: str = "") -> QuerySet[Organization]:

@@ -37,7 +37,7 @@ def test_a_key_is_issued_listed_and_revoked(cast: Cast) -> None:
     secret = made.json()["secret"]
     assert find_active(digest(secret)) is not None
 
-    (listed,) = client.get(url).json()
+    (listed,) = client.get(url).json()["data"]
     assert listed["name"] == "laptop"
     assert "secret" not in listed
 
@@ -51,7 +51,7 @@ def test_an_outsider_gets_404(cast: Cast) -> None:
         answer = client.get(f"/api/organizations/{cast.organization.slug}/{path}")
         assert answer.status_code == 404
         assert answer.json()["error"]["code"] == "not_found"
-    assert Client().get(f"/api/organizations/{cast.organization.slug}/keys").status_code == 403
+    assert Client().get(f"/api/organizations/{cast.organization.slug}/keys").status_code == 401
 
 
 def test_a_wrong_field_is_named(cast: Cast) -> None:
@@ -73,7 +73,7 @@ def test_usage_comes_in_pages(cast: Cast) -> None:
     after: str | None = None
     while True:
         page = client.get(url, {"limit": 2, **({"after": after} if after else {})}).json()
-        seen += [record["request_id"] for record in page["records"]]
+        seen += [record["request_id"] for record in page["data"]]
         after = page["next"]
         if after is None:
             break
