@@ -8,6 +8,7 @@ means; in one sentence: nothing is admitted without it, and what it forgot is re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -15,9 +16,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
-from api import credit
+from django.conf import settings
+
+from api import credit, metrics
 from api.auth import Caller
 from api.errors import ApiError
 from api.protocols.dialect import ErrorStyle
@@ -25,9 +27,10 @@ from api.stores import STORE_ERRORS, in_thread
 from api.valkey import Argument, Script, Valkey, ValkeyError, ValkeyUnavailable
 from billing.errors import UnknownAccount
 from billing.money import format_nano
-from billing.usage.selectors import summary
+from inference_grpc.events import Usage
 from portal.quotas import snapshot
 from portal.quotas.snapshot import Limits, QuotaLimit
+from portal.quotas.use import measure, used_in, window_bounds
 
 logger = logging.getLogger(__name__)
 
@@ -44,34 +47,55 @@ MAX_RETRY_AFTER_S = 120
 LOAD_ATTEMPTS = 5
 
 Form = Literal["bucket", "window", "lease"]
-_SCOPE_WORDS = {"organization": "organization", "project": "project", "api_key": "API key"}
+_SCOPE_WORDS = {"organization": "organization", "project": "project", "api_key": "API key", "member": "member"}
 _KIND_WORDS = {
     "requests": "requests",
     "tokens": "tokens",
+    "input_tokens": "input tokens",
+    "output_tokens": "output tokens",
     "spend": "spend",
     "concurrency": "requests at the same time",
+}
+# Which limits a dialect has headers for.
+_HEADER_KINDS: dict[ErrorStyle, tuple[str, ...]] = {
+    "openai": ("requests", "tokens"),
+    "anthropic": ("requests", "tokens", "input_tokens", "output_tokens"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one call asks for. `tokens` is an estimate, `hold_nano` an upper bound."""
+    """What one call asks for. The tokens are an estimate, `hold_nano` is an upper bound."""
 
+    model: str
     hold_nano: int
-    tokens: int
+    input_tokens: int
+    output_tokens: int
     currency: str
+
+    def of(self, kind: str) -> int:
+        return {
+            "requests": 1,
+            "concurrency": 1,
+            "spend": self.hold_nano,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "tokens": self.input_tokens + self.output_tokens,
+        }[kind]
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a call really took."""
+    """What a call really took: of a limit, what `portal.quotas.use.measure` counts."""
 
-    requests: int
-    tokens: int
-    cost_nano: int
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    cost_nano: int = 0
 
     def of(self, kind: str) -> int:
-        return {"requests": self.requests, "tokens": self.tokens, "spend": self.cost_nano}.get(kind, 0)
+        return 0 if kind == "concurrency" else measure(self, kind, settings.CACHED_TOKEN_LIMIT_PERCENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +173,12 @@ class Admission:
                 raise ApiError("organization_suspended", "This organization is suspended; write to the operator.")
             applied = [
                 _apply(quota, limits.time_zone, demand)
-                for quota in limits.applying_to(project_id=caller.project_id, api_key_id=caller.api_key_id)
+                for quota in limits.applying_to(
+                    project_id=caller.project_id,
+                    api_key_id=caller.api_key_id,
+                    user_id=caller.user_id,
+                    model=demand.model,
+                )
             ]
             reservation = Reservation(caller.organization_id, request_id, request_id, applied, demand.hold_nano)
             answer = await self._reserve(reservation)
@@ -157,17 +186,45 @@ class Admission:
             logger.warning("admission_unavailable error=%s", error)
             raise ApiError("store_unavailable", "The service cannot check limits right now; try again.") from error
         if answer[0] == b"limit":
-            raise _limit_refusal(applied[answer[1] - 1], remaining=answer[2], reset_ms=answer[3], demand=demand)
+            raise _limit_refusal(applied[answer[1] - 1], caller, remaining=answer[2], reset_ms=answer[3], demand=demand)
         if answer[0] == b"credit":
             raise _credit_refusal(int(answer[1]), demand)
         reservation.counters = answer[2:]
         self._live[request_id] = reservation
+        await self._note_exceeded(reservation)
         return reservation
+
+    async def _note_exceeded(self, reservation: Reservation) -> None:
+        """Soft and shadow limits without room for this call: the log has both, soft ones also raise an alert."""
+        for limit, remaining in zip(reservation.limits, reservation.counters[::2], strict=True):
+            if remaining >= 0:
+                continue
+            quota = limit.quota
+            metrics.LIMITS_EXCEEDED.labels(quota.mode, quota.kind).inc()
+            logger.info(
+                "limit_exceeded mode=%s quota_id=%s organization_id=%s request_id=%s",
+                quota.mode,
+                quota.id,
+                reservation.organization_id,
+                reservation.request_id,
+            )
+            if quota.mode == "soft":
+                # The call is admitted already; a lost count delays the alert to the next call.
+                with contextlib.suppress(ValkeyUnavailable, ValkeyError):
+                    await self._valkey.call(
+                        "HINCRBY", snapshot.exceeded_key(reservation.organization_id), str(quota.id), 1
+                    )
 
     async def _reserve(self, reservation: Reservation) -> list[Any]:  # as the script returns
         arguments: list[Argument] = [str(reservation.request_id), reservation.hold_nano, LEASE_MS]
         for limit in reservation.limits:
-            arguments += [limit.form, limit.quota.limit, limit.amount, limit.lifetime_s]
+            arguments += [
+                limit.form,
+                limit.quota.limit,
+                limit.amount,
+                limit.lifetime_s,
+                int(limit.quota.mode == "hard"),
+            ]
         for _ in range(LOAD_ATTEMPTS):
             answer: list[Any] = await self._valkey.run(_RESERVE, reservation.keys, arguments)
             if answer[0] != b"unknown":
@@ -217,13 +274,14 @@ class Admission:
 
     # Settle -------------------------------------------------------------------------------------
 
-    async def settle(self, reservation: Reservation, *, cost_nano: int, tokens: int) -> None:
+    async def settle(self, reservation: Reservation, *, cost_nano: int, usage: Usage) -> None:
         """Return what was not used. A repeat does nothing; without Valkey it is kept and sent later."""
-        await self._settle_once(reservation, Used(requests=1, tokens=tokens, cost_nano=cost_nano))
+        used = Used(1, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, cost_nano)
+        await self._settle_once(reservation, used)
 
     async def release(self, reservation: Reservation) -> None:
         """Undo a reservation of a call that is refused after all."""
-        await self._settle_once(reservation, Used(requests=0, tokens=0, cost_nano=0))
+        await self._settle_once(reservation, Used())
 
     async def _settle_once(self, reservation: Reservation, used: Used) -> None:
         if reservation.is_settled:
@@ -282,43 +340,34 @@ class Admission:
 
 
 def _apply(quota: QuotaLimit, time_zone: str, demand: Demand) -> AppliedLimit:
-    scope = f"{quota.scope}:{quota.scope_id}"
-    amount = {"requests": 1, "tokens": demand.tokens, "spend": demand.hold_nano, "concurrency": 1}[quota.kind]
+    # A colon in a model's name cannot make two counters one: nothing but the window's start follows it.
+    counted = f"{quota.scope}:{quota.scope_id}:{quota.kind}:{quota.mode}"
+    amount = demand.of(quota.kind)
     if quota.kind == "concurrency":
-        return AppliedLimit(quota, f"live:{scope}", "lease", amount, LEASE_MS // 1000 + 60, None, None)
+        return AppliedLimit(quota, f"live:{counted}:{quota.model}", "lease", amount, LEASE_MS // 1000 + 60, None, None)
     if quota.window == "minute":
-        return AppliedLimit(quota, f"rate:{scope}:{quota.kind}", "bucket", amount, 0, None, None)
-    start, end = _window(quota.window, ZoneInfo(time_zone), datetime.now(UTC))
+        return AppliedLimit(quota, f"rate:{counted}:{quota.model}", "bucket", amount, 0, None, None)
+    start, end = window_bounds(quota.window, time_zone, datetime.now(UTC))
     lifetime_s = int((end - start).total_seconds()) + 86_400
-    key = f"use:{scope}:{quota.kind}:{quota.window}:{start:%Y-%m-%d}"
+    key = f"use:{counted}:{quota.window}:{start:%Y-%m-%d}:{quota.model}"
     return AppliedLimit(quota, key, "window", amount, lifetime_s, start, end)
-
-
-def _window(window: str, zone: ZoneInfo, now: datetime) -> tuple[datetime, datetime]:
-    """The calendar day or month of `now` in the organization's zone; its length follows the zone's clock changes."""
-    midnight = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    if window == "day":
-        return midnight, midnight + timedelta(days=1)
-    start = midnight.replace(day=1)
-    return start, (start + timedelta(days=32)).replace(day=1)
 
 
 def _used_in_window(organization_id: int, limit: AppliedLimit) -> int:
     assert limit.window_start is not None
     assert limit.window_end is not None
-    group = {"organization": "total", "project": "project", "api_key": "api_key"}[limit.quota.scope]
-    key = "" if group == "total" else str(limit.quota.scope_id)
-    for row in summary(organization_id, limit.window_start, limit.window_end, group):
-        if row.key == key:
-            return {
-                "requests": row.requests,
-                "tokens": row.prompt_tokens + row.completion_tokens,
-                "spend": row.cost_nano,
-            }[limit.quota.kind]
-    return 0
+    return used_in(
+        organization_id, limit.quota, limit.window_start, limit.window_end, settings.CACHED_TOKEN_LIMIT_PERCENT
+    )
 
 
-def _limit_refusal(limit: AppliedLimit, *, remaining: int, reset_ms: int, demand: Demand) -> ApiError:
+def _whose(quota: QuotaLimit) -> str:
+    named = f" '{quota.scope_name}'" if quota.scope_name else ""
+    of_model = f" for the model '{quota.model}'" if quota.model else ""
+    return f"this {_SCOPE_WORDS[quota.scope]}{named}{of_model}"
+
+
+def _limit_refusal(limit: AppliedLimit, caller: Caller, *, remaining: int, reset_ms: int, demand: Demand) -> ApiError:
     quota = limit.quota
     if reset_ms < 0 and limit.window_end is not None:
         reset_ms = max(1000, int((limit.window_end - datetime.now(UTC)).total_seconds() * 1000))
@@ -327,15 +376,17 @@ def _limit_refusal(limit: AppliedLimit, *, remaining: int, reset_ms: int, demand
         format_nano(value, demand.currency) if is_money else str(value)
         for value in (quota.limit, remaining, limit.amount)
     )
-    window = "" if quota.window == "now" else f" per {quota.window}"
-    what = f"The limit of {allowed} {_KIND_WORDS[quota.kind]}{window} of this {_SCOPE_WORDS[quota.scope]} is reached"
+    window = {"now": "", "lifetime": " in all"}.get(quota.window, f" per {quota.window}")
+    what = f"The limit of {allowed} {_KIND_WORDS[quota.kind]}{window} of {_whose(quota)} is reached"
+    where = f"An admin changes it at {settings.PUBLIC_URL}/{caller.organization_slug}/limits."
     if quota.kind == "concurrency":
-        return ApiError("rate_limit_concurrency", f"{what}: wait until one of them has ended.")
+        return ApiError("rate_limit_concurrency", f"{what}: wait until one of them has ended. {where}")
     reset_s = -(-reset_ms // 1000)
-    message = f"{what}: {left} left, this call asks for {asked}. There is room again in {reset_s} s."
+    again = "" if quota.window == "lifetime" else f" There is room again in {reset_s} s."
+    message = f"{what}: {left} left, this call asks for {asked}.{again} {where}"
     if is_money:
         return ApiError("insufficient_quota", message)
-    code = "rate_limit_tokens" if quota.kind == "tokens" else "rate_limit_requests"
+    code = "rate_limit_requests" if quota.kind == "requests" else "rate_limit_tokens"
     return ApiError(code, message, retry_after_s=min(reset_s, MAX_RETRY_AFTER_S))
 
 
@@ -355,7 +406,7 @@ def rate_headers(reservation: Reservation, style: ErrorStyle) -> list[tuple[str,
     for limit, remaining, reset_ms in zip(
         reservation.limits, reservation.counters[::2], reservation.counters[1::2], strict=True
     ):
-        if limit.form == "bucket":
+        if limit.form == "bucket" and limit.quota.mode == "hard" and limit.quota.kind in _HEADER_KINDS[style]:
             row = (remaining, limit.quota.limit, reset_ms)
             tightest[limit.quota.kind] = min(tightest.get(limit.quota.kind, row), row)
     headers: list[tuple[str, str]] = []
@@ -366,7 +417,7 @@ def rate_headers(reservation: Reservation, style: ErrorStyle) -> list[tuple[str,
         else:
             reset_at = datetime.now(UTC) + timedelta(milliseconds=reset_ms)
             values = (str(allowed), str(remaining), f"{reset_at:%Y-%m-%dT%H:%M:%SZ}")
-            names = (f"anthropic-ratelimit-{kind}-{what}" for what in ("limit", "remaining", "reset"))
+            names = (f"anthropic-ratelimit-{kind.replace('_', '-')}-{what}" for what in ("limit", "remaining", "reset"))
         headers += zip(names, values, strict=True)
     return headers
 

@@ -35,6 +35,8 @@ class Caller:
     project_id: int
     api_key_id: int
     organization_slug: str
+    # Who made the key; None when that person has left.
+    user_id: int | None
     # Public names; empty allows all.
     allowed_models: tuple[str, ...] = ()
 
@@ -114,7 +116,14 @@ class Keys:
             raise ApiError("organization_suspended", "This organization is suspended; write to the operator.")
         check_key(key, scope)
         self._used[key.api_key_id] = now
-        return Caller(key.organization_id, key.project_id, key.api_key_id, key.organization_slug, key.allowed_models)
+        return Caller(
+            key.organization_id,
+            key.project_id,
+            key.api_key_id,
+            key.organization_slug,
+            key.created_by_id,
+            key.allowed_models,
+        )
 
     async def _find(self, digest: str) -> ActiveKey | None:
         now = time.monotonic()

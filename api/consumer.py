@@ -24,7 +24,7 @@ from api.auth import Caller
 from api.errors import ApiError
 from api.fan_out import FanOut
 from api.gateway import Gateway
-from api.generation import Generation, new_request_id, refusal_of
+from api.generation import Generation, refusal_of
 from api.http import (
     STREAM_HEADERS,
     Answer,
@@ -43,6 +43,7 @@ from api.idempotency.errors import IdempotencyConflict
 from api.protocols.dialect import Dialect, Parsed, Writer
 from api.protocols.errors import BadRequest
 from api.stores import STORE_ERRORS, in_thread
+from billing.usage.request_ids import new_request_id
 from inference_grpc.events import Event, Failed, Finished, Started
 
 logger = logging.getLogger(__name__)

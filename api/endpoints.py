@@ -13,7 +13,6 @@ import orjson
 from api.auth import Caller
 from api.errors import ApiError
 from api.gateway import Gateway
-from api.generation import new_request_id
 from api.http import (
     STREAM_HEADERS,
     Answer,
@@ -30,6 +29,7 @@ from api.key_rules import check_model
 from api.protocols.dialect import Counter, ErrorStyle
 from api.protocols.errors import BadRequest
 from api.protocols.request import GenerationRequest
+from billing.usage.request_ids import new_request_id
 from inference_grpc.errors import EngineError
 from portal.catalog.selectors import ModelInfo
 

@@ -22,13 +22,14 @@ from api.backends.choice import Fleet
 from api.catalog import Catalog
 from api.errors import ApiError
 from api.fan_out import FanOut
-from api.generation import GATEWAY_ID, Generation, new_request_id, terms_of
+from api.generation import GATEWAY_ID, Generation, terms_of
 from api.key_rules import check_model
 from api.metering import Metering
 from api.protocols import sealing
 from api.protocols.request import GenerationRequest
 from api.refusals import RefusalCounter
 from api.valkey import Valkey
+from billing.usage.request_ids import new_request_id
 from portal.quotas.snapshot import KEYS_REVOKED, LIMITS_CHANGED
 
 logger = logging.getLogger(__name__)

@@ -26,7 +26,8 @@ from api.errors import TABLE, ApiError
 from api.protocols.request import GenerationRequest
 from billing.pricing.rating import hold_nano, rate
 from billing.pricing.selectors import PriceInfo
-from billing.usage.services import END_USER_LIMIT, FinishedRecord, OpenRecord
+from billing.usage.request_ids import attempt_of, next_attempt
+from billing.usage.services import END_USER_LIMIT, FinishedRecord, OpenRecord, Statement
 from inference_grpc.errors import EngineError
 from inference_grpc.events import ChoiceFinished, Event, Failed, Finished, Started, Usage
 from portal.catalog.selectors import ModelInfo
@@ -43,13 +44,6 @@ OPEN_TIMEOUT_S = 10.0
 TEMPLATE_TOKENS = 1024
 MESSAGE_TOKENS = 16
 BYTES_PER_TOKEN = 4
-
-
-def new_request_id() -> UUID:
-    """A version 7 UUID: ids that follow time keep the records' index dense."""
-    milliseconds = time.time_ns() // 1_000_000
-    value = (milliseconds << 80) | (7 << 76) | (secrets.randbits(12) << 64) | (2 << 62) | secrets.randbits(62)
-    return UUID(int=value)
 
 
 GATEWAY_ID = f"{os.uname().nodename[:60]}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -72,10 +66,14 @@ def terms_of(request: GenerationRequest, model: ModelInfo, price: PriceInfo, bod
     bound = body_bytes * (2 if request.tools else 1) + TEMPLATE_TOKENS + MESSAGE_TOKENS * messages
     prompt_bound = min(bound, model.context_tokens)
     output_bound = min(max_tokens, model.max_output_tokens) * request.n
-    estimate = body_bytes // BYTES_PER_TOKEN + output_bound
-    return Terms(
-        max_tokens, prompt_bound, Demand(hold_nano(price, prompt_bound, output_bound), estimate, price.currency)
+    demand = Demand(
+        model=model.name,
+        hold_nano=hold_nano(price, prompt_bound, output_bound),
+        input_tokens=body_bytes // BYTES_PER_TOKEN,
+        output_tokens=output_bound,
+        currency=price.currency,
     )
+    return Terms(max_tokens, prompt_bound, demand)
 
 
 @dataclass(slots=True)
@@ -85,6 +83,20 @@ class _Attempt:
     stream: EventStream
     opened: asyncio.Future[None]
     started_at: float
+
+
+def _statement(attempt: _Attempt, usage: Usage) -> Statement | None:
+    """What an upstream without a journal said of the request; None where it said nothing."""
+    if attempt.deployment.backend.keeps_receipts or attempt.stream.is_estimated or not attempt.stream.upstream_id:
+        return None
+    return Statement(
+        source=f"upstream:{attempt.deployment.info.id}",
+        upstream_id=attempt.stream.upstream_id[:200],
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=min(usage.cached_tokens, usage.prompt_tokens),
+        completion_tokens=usage.completion_tokens,
+        reasoning_tokens=min(usage.reasoning_tokens, usage.completion_tokens),
+    )
 
 
 class Generation:
@@ -155,7 +167,7 @@ class Generation:
                 raise refusal_of(failed)
             metrics.RETRIES.labels(self._model.name, failed.code).inc()
             logger.info("attempt_failed request_id=%s code=%s", self.request_id, failed.code)
-            self.request_id = new_request_id()
+            self.request_id = next_attempt(self.request_id)
             try:
                 await self._gateway.admission.transfer(self.reservation, self.request_id)
             except ApiError:
@@ -325,6 +337,7 @@ class Generation:
             gateway_id=GATEWAY_ID,
             end_user=end_user[:END_USER_LIMIT],
             expects_receipt=deployment.backend.keeps_receipts,
+            attempt=attempt_of(self.request_id),
         )
 
     # Ending -------------------------------------------------------------------------------------
@@ -371,13 +384,14 @@ class Generation:
     async def _finish(self, attempt: _Attempt, status: str, usage: Usage, error_code: str) -> None:
         cost_nano = await self._write(attempt, status, usage, error_code)
         if cost_nano is None:
-            cost_nano = rate(self._price, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens).total_nano
+            cost_nano = rate(
+                self._price, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, usage.reasoning_tokens
+            ).total_nano
         await self._settle(cost_nano, usage)
 
     async def _settle(self, cost_nano: int, usage: Usage) -> None:
         self.is_finished = True
-        tokens = usage.prompt_tokens + usage.completion_tokens
-        await self._gateway.admission.settle(self.reservation, cost_nano=cost_nano, tokens=tokens)
+        await self._gateway.admission.settle(self.reservation, cost_nano=cost_nano, usage=usage)
 
     async def _write(self, attempt: _Attempt, status: str, usage: Usage, error_code: str) -> int | None:
         """The finishing row of an attempt, once. Its cost, or None when PostgreSQL takes it later."""
@@ -399,6 +413,7 @@ class Generation:
             duration_ms=(now - self._accepted_at) * 1000,
             finished_at=datetime.now(UTC),
             is_estimated=attempt.stream.is_estimated,
+            statement=_statement(attempt, usage),
         )
         # The opening row first: a finish that overtook it would find nothing to finish.
         await asyncio.wait([attempt.opened])
@@ -431,6 +446,7 @@ class _FailedStream:
 
     is_ended = True
     is_estimated = False
+    upstream_id = ""
 
     def __init__(self, failed: Failed) -> None:
         self.usage = failed.usage

@@ -17,6 +17,9 @@ _OPERATIONS = {"completions": "text_completion", "embeddings": "embeddings"}
 _MODEL = "gen_ai_request_model"
 
 REFUSALS = Counter("gateway_refusals_total", "Calls answered with an error before the first byte.", ["code"])
+LIMITS_EXCEEDED = Counter(
+    "gateway_limits_exceeded_total", "Calls that a soft or shadow limit let through.", ["mode", "kind"]
+)
 DURATION = Histogram(
     "gen_ai_client_operation_duration_seconds",
     "From the arrival of a call to its end, one observation for each usage record.",

@@ -70,7 +70,7 @@ def _caller(scope: Scope, wanted: ProjectField) -> Caller:
     if project.organization.is_refused:
         raise ApiError("organization_suspended", "This organization is suspended; write to the operator.")
     key = playground_key(project)
-    return Caller(project.organization_id, project.id, key.id, project.organization.slug)
+    return Caller(project.organization_id, project.id, key.id, project.organization.slug, request.user.id)
 
 
 def _never_called(request: HttpRequest) -> HttpResponse:

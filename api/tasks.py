@@ -12,8 +12,7 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
-from api import credit
-from api import deployment_status
+from api import credit, deployment_status
 from api.idempotency import services as idempotency
 from api.responses_store import services as responses_store
 from billing.errors import JournalRestarted

@@ -349,6 +349,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Token Factory API",
     "DESCRIPTION": "Models under OpenAI's and Anthropic's APIs, and the management of keys and usage.",
     "VERSION": "1",
+    # The schemas of the inference paths say what may be null as 3.1 does.
+    "OAS_VERSION": "3.1.0",
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "api.rest.openapi.add_inference_paths",

@@ -170,6 +170,8 @@ class _Call:
         if self.stream.unread > BUFFER_EVENTS:
             self._fail("slow_reader", f"The stream was not read: {BUFFER_EVENTS} events wait for the caller.")
             return True
+        if not self.stream.upstream_id and isinstance(name := chunk.get("id"), str):
+            self.stream.upstream_id = name
         if usage := chunk.get("usage"):
             self._said = _usage_of(usage)
             self.stream.is_estimated = False

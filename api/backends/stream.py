@@ -18,6 +18,8 @@ class EventStream(Protocol):
     is_ended: bool
     # The counts are not what the backend said at the end, but what was seen or guessed.
     is_estimated: bool
+    # The upstream's own id of the request; empty where the request goes by ours.
+    upstream_id: str
 
     async def ready(self) -> None:
         """Wait until `next` would not."""
@@ -36,6 +38,7 @@ class BufferedStream:
         self.usage = Usage()
         self.is_ended = False
         self.is_estimated = False
+        self.upstream_id = ""
         self._events: list[Event] = []
         self._waiter: asyncio.Future[None] | None = None
         self._on_cancel = on_cancel

@@ -16,7 +16,7 @@ for index = 2, #KEYS do
   local form, limit, reserved, used = ARGV[base + 1], tonumber(ARGV[base + 2]), ARGV[base + 3], ARGV[base + 4]
   if form == 'lease' then
     redis.call('ZREM', key, lease_id)
-  elseif held and reserved ~= used and redis.call('EXISTS', key) == 1 then
+  elseif held and limit > 0 and reserved ~= used and redis.call('EXISTS', key) == 1 then
     local unused = tonumber(reserved) - tonumber(used)
     if form == 'window' then
       redis.call('HINCRBY', key, 'used', string.format('%.0f', -unused))

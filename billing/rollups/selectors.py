@@ -51,11 +51,20 @@ def _id(column: str) -> _Group:
     )
 
 
+def _with_model(column: str) -> _Group:
+    """The id and the model, as `id|model`."""
+    group = _id(column)
+    return _Group(f"{group.of_record} || '|' || record.model", f"{group.of_rollup} || '|' || rollup.model", group.table)
+
+
 _GROUPS = {
     "total": _Group("''", "''"),
     "model": _Group("record.model", "rollup.model"),
     "project": _id("project_id"),
     "api_key": _id("api_key_id"),
+    "total_model": _Group("'|' || record.model", "'|' || rollup.model"),
+    "project_model": _with_model("project_id"),
+    "api_key_model": _with_model("api_key_id"),
     "status": _Group("record.status", "rollup.status", "billing_usage_rollup"),
     "protocol": _Group("record.protocol", "rollup.protocol", "billing_usage_rollup"),
     "end_user": _Group("record.end_user"),
@@ -112,7 +121,8 @@ _ROLLED = f"""
 def summary(
     organization_id: int, start: datetime, end: datetime, group_by: str = "total", *, time_zone: str = "UTC"
 ) -> list[UsageSum]:
-    """Sums over [start, end) by `group_by`, one of total, model, project, api_key, status, protocol, end_user, hour,
+    """Sums over [start, end) by `group_by`, one of total, model, project, api_key (each of
+    the three also with the model, such as project_model, whose keys are `id|model`), status, protocol, end_user, hour,
     day, month; days and months are those of `time_zone`. One query; running requests are not counted."""
     if group_by not in _GROUPS:
         raise ValueError(f"group_by is {group_by!r}; it must be one of {', '.join(_GROUPS)}.")

@@ -27,6 +27,7 @@ class ActiveKey:
     expires_at: datetime | None
     organization_slug: str
     organization_suspended: bool
+    created_by_id: int | None
     allowed_routes: tuple[str, ...] = ()
     allowed_models: tuple[str, ...] = ()
     allowed_networks: tuple[str, ...] = ()
@@ -65,6 +66,7 @@ def _find(**which: object) -> ActiveKey | None:
             "organization_id",
             "project_id",
             "expires_at",
+            "created_by_id",
             "allowed_routes",
             "allowed_models",
             "allowed_networks",
@@ -85,6 +87,7 @@ def _find(**which: object) -> ActiveKey | None:
         expires_at=key.expires_at,
         organization_slug=key.organization.slug,
         organization_suspended=key.organization.is_refused,
+        created_by_id=key.created_by_id,
         allowed_routes=tuple(key.allowed_routes),
         allowed_models=tuple(key.allowed_models),
         allowed_networks=tuple(key.allowed_networks),

@@ -7,8 +7,8 @@ from django.core.exceptions import ValidationError
 
 from billing.money import parse_nano
 from portal.api_keys.models import ApiKey
-from portal.organizations.models import Project
-from portal.quotas.models import QuotaKind, Window
+from portal.organizations.models import Member, Project
+from portal.quotas.models import Mode, QuotaKind, Window
 
 # What may be limited in which window, as one choice.
 CHOICES = {
@@ -17,14 +17,20 @@ CHOICES = {
     "tokens:minute": "Tokens per minute",
     "tokens:day": "Tokens per day",
     "tokens:month": "Tokens per month",
+    "input_tokens:minute": "Input tokens per minute",
+    "input_tokens:day": "Input tokens per day",
+    "output_tokens:minute": "Output tokens per minute",
+    "output_tokens:day": "Output tokens per day",
     "spend:day": "Spend per day",
+    "spend:week": "Spend per week",
     "spend:month": "Spend per month",
+    "spend:lifetime": "Spend in all",
     "concurrency:now": "Requests at the same time",
 }
 
 
 class QuotaForm(forms.Form):
-    """`scope` is empty for the organization, else project:ID or api_key:ID."""
+    """`scope` is empty for the organization, else project:ID, api_key:ID or member:ID."""
 
     scope = forms.ChoiceField(required=False, label="Applies to")
     what = forms.ChoiceField(choices=list(CHOICES.items()), label="Limits")
@@ -34,10 +40,28 @@ class QuotaForm(forms.Form):
         help_text="A whole number; for spend an amount of money, such as 25.50. Zero refuses everything.",
         widget=forms.TextInput({"inputmode": "decimal"}),
     )
+    model = forms.ChoiceField(required=False, label="Model")
+    mode = forms.ChoiceField(
+        choices=Mode.choices,
+        initial=Mode.HARD,
+        required=False,
+        label="When there is no room",
+        help_text="To try a limit out, only log: the call goes through, and the log says that it had no room.",
+    )
     reason = forms.CharField(required=False, max_length=500, help_text="Kept in the audit log.")
 
-    def __init__(self, *args: Any, name: str, projects: list[Project], api_keys: list[ApiKey], **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        name: str,
+        projects: list[Project],
+        api_keys: list[ApiKey],
+        members: list[Member],
+        models: list[str],
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self.members = {str(member.id): member for member in members}
         self.projects = {str(project.id): project for project in projects}
         self.api_keys = {str(api_key.id): api_key for api_key in api_keys}
         field = self.fields["scope"]
@@ -46,7 +70,11 @@ class QuotaForm(forms.Form):
             ("", f"The whole organization ({name})"),
             ("Projects", [(f"project:{number}", project.name) for number, project in self.projects.items()]),
             ("API keys", [(f"api_key:{number}", str(key)) for number, key in self.api_keys.items()]),
+            ("All keys of a member", [(f"member:{number}", str(row.user)) for number, row in self.members.items()]),
         ]
+        choice = self.fields["model"]
+        assert isinstance(choice, forms.ChoiceField)
+        choice.choices = [("", "All models"), *((model, model) for model in models)]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -68,5 +96,8 @@ class QuotaForm(forms.Form):
             "reason": data.get("reason", ""),
             "project": self.projects[number] if scope == "project" else None,
             "api_key": self.api_keys[number] if scope == "api_key" else None,
+            "member": self.members[number] if scope == "member" else None,
+            "model": data.get("model", ""),
+            "mode": Mode(data.get("mode") or Mode.HARD),
         }
         return data

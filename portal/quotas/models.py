@@ -1,4 +1,4 @@
-"""Allowed use in a window, of an organization, one of its projects or one API key."""
+"""Allowed use in a window: of an organization, a project, a member or an API key; of all models or of one."""
 
 from __future__ import annotations
 
@@ -8,43 +8,66 @@ from django.db.models import Q
 from django.utils import timezone
 
 from portal.api_keys.models import ApiKey
-from portal.organizations.models import Organization, Project
+from portal.organizations.models import Member, Organization, Project
 
 
 class QuotaKind(models.TextChoices):
     REQUESTS = "requests", "Requests"
     TOKENS = "tokens", "Tokens"
+    INPUT_TOKENS = "input_tokens", "Input tokens"
+    OUTPUT_TOKENS = "output_tokens", "Output tokens"
     SPEND = "spend", "Spend"
     CONCURRENCY = "concurrency", "Requests at the same time"
 
 
 class Window(models.TextChoices):
-    """A minute is the last 60 s; a day and a month are the calendar's, in the organization's time zone."""
+    """A minute is the last 60 s; a day, a week (from Monday) and a month are the calendar's, in the organization's
+    time zone; lifetime never begins anew."""
 
     MINUTE = "minute", "per minute"
     DAY = "day", "per day"
+    WEEK = "week", "per week"
     MONTH = "month", "per month"
+    LIFETIME = "lifetime", "in all"
     NOW = "now", "at any moment"
+
+
+class Mode(models.TextChoices):
+    """What happens to a call that has no room. Whatever the mode, the call is counted."""
+
+    HARD = "hard", "Refuse the call"
+    SOFT = "soft", "Let it through and alert"
+    SHADOW = "shadow", "Let it through and only log"
 
 
 class Quota(models.Model):
     """`limit` counts requests, tokens (prompt and completion) or, for spend, nano-units of the currency.
 
-    Of all quotas that apply to a call, each must have room. Zero refuses everything; no row means no limit.
+    Of all hard quotas that apply to a call, each must have room. Zero refuses everything; no row means no limit. A
+    member's quota counts the calls of all keys that the member made.
     """
 
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="quotas")
     project = models.ForeignKey(Project, on_delete=models.CASCADE, null=True, blank=True, related_name="quotas")
     api_key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, null=True, blank=True, related_name="quotas")
-    kind = models.CharField(max_length=12, choices=QuotaKind.choices)
+    member = models.ForeignKey(Member, on_delete=models.CASCADE, null=True, blank=True, related_name="quotas")
+    # The public name of the one model it counts; empty counts all.
+    model = models.CharField(max_length=200, blank=True, default="")
+    kind = models.CharField(max_length=13, choices=QuotaKind.choices)
     window = models.CharField(max_length=8, choices=Window.choices)
     limit = models.BigIntegerField(validators=[MinValueValidator(0)])
+    mode = models.CharField(max_length=6, choices=Mode.choices, default=Mode.HARD)
     changed_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
         app_label = "portal"
         constraints = [
-            models.CheckConstraint(condition=Q(project=None) | Q(api_key=None), name="quota_has_one_scope"),
+            models.CheckConstraint(
+                condition=(Q(project=None) & Q(api_key=None))
+                | (Q(project=None) & Q(member=None))
+                | (Q(api_key=None) & Q(member=None)),
+                name="quota_has_at_most_one_scope",
+            ),
             models.CheckConstraint(condition=Q(limit__gte=0), name="quota_limit_not_negative"),
             models.CheckConstraint(
                 condition=(Q(kind=QuotaKind.CONCURRENCY) & Q(window=Window.NOW))
@@ -52,7 +75,7 @@ class Quota(models.Model):
                 name="quota_concurrency_has_no_window",
             ),
             models.UniqueConstraint(
-                fields=["organization", "project", "api_key", "kind", "window"],
+                fields=["organization", "project", "api_key", "member", "model", "kind", "window"],
                 nulls_distinct=False,
                 name="quota_once_per_scope_kind_window",
             ),

@@ -7,12 +7,13 @@ from functools import partial
 from django.db import transaction
 from django.utils import timezone
 
+from portal.alerts.services import watch_soft_limits
 from portal.api_keys.models import ApiKey
 from portal.audit.services import record_event
 from portal.errors import PortalError
-from portal.organizations.models import Organization, Project
+from portal.organizations.models import Member, Organization, Project
 from portal.quotas import snapshot
-from portal.quotas.models import Quota, QuotaKind, Window
+from portal.quotas.models import Mode, Quota, QuotaKind, Window
 from portal.users.models import User
 
 
@@ -31,33 +32,45 @@ def change_quota(
     reason: str = "",
     project: Project | None = None,
     api_key: ApiKey | None = None,
+    member: Member | None = None,
+    model: str = "",
+    mode: Mode = Mode.HARD,
 ) -> Quota | None:
-    """Sets the limit of the organization, or of one of its projects or keys; None removes it.
+    """Sets the limit of the organization, or of one of its projects, keys or members; None removes it.
 
-    The gateways use it from their next request on. A repeat with the same limit changes nothing.
+    The gateways use it from their next request on. A repeat with the same limit and mode changes nothing.
     """
-    if any(owned and owned.organization_id != organization.id for owned in (project, api_key)):
-        raise QuotaOutOfScope("A limit's project and key must belong to the organization.")
+    owned: tuple[Project | ApiKey | Member | None, ...] = (project, api_key, member)
+    if any(row and row.organization_id != organization.id for row in owned):
+        raise QuotaOutOfScope("A limit's project, key and member must belong to the organization.")
     # The organization's row is the lock of all its limits: two changes cannot both see "no row yet".
     Organization.objects.select_for_update().get(id=organization.id)
-    quota = Quota.objects.filter(
-        organization=organization, project=project, api_key=api_key, kind=kind, window=window
-    ).first()
-    before = quota.limit if quota else None
-    if before == limit:
+    which = {
+        "organization": organization,
+        "project": project,
+        "api_key": api_key,
+        "member": member,
+        "model": model,
+        "kind": kind,
+        "window": window,
+    }
+    quota = Quota.objects.filter(**which).first()
+    before = (quota.limit, quota.mode) if quota else (None, None)
+    after = (limit, mode) if limit is not None else (None, None)
+    if before == after:
         return quota
     if limit is None:
         if quota:
             quota.delete()
         quota = None
     elif quota is None:
-        quota = Quota.objects.create(
-            organization=organization, project=project, api_key=api_key, kind=kind, window=window, limit=limit
-        )
+        quota = Quota.objects.create(**which, limit=limit, mode=mode)
     else:
-        quota.limit, quota.changed_at = limit, timezone.now()
-        quota.save(update_fields=["limit", "changed_at"])
-    scope = project.name if project else str(api_key) if api_key else organization.name
+        quota.limit, quota.mode, quota.changed_at = limit, mode, timezone.now()
+        quota.save(update_fields=["limit", "mode", "changed_at"])
+    if quota is not None and mode == Mode.SOFT:
+        watch_soft_limits(organization, actor=actor)
+    scope = next((str(row) for row in owned if row), organization.name) + (f", {model}" if model else "")
     unit = "limit_nano" if kind == QuotaKind.SPEND else "limit"
     record_event(
         organization_id=organization.id,
@@ -65,9 +78,25 @@ def change_quota(
         action="quota.changed" if limit is not None else "quota.removed",
         subject=organization,
         label=f"{kind.label} {window.label} of {scope}",
-        before={unit: before},
-        after={unit: limit},
+        before={unit: before[0], "mode": before[1]},
+        after={unit: after[0], "mode": after[1]},
         reason=reason,
     )
     transaction.on_commit(partial(snapshot.publish, organization.id))
     return quota
+
+
+def remove_quota(*, quota: Quota, actor: User, reason: str = "") -> None:
+    """Calls are no longer held back by it. A repeat changes nothing."""
+    change_quota(
+        organization=quota.organization,
+        kind=QuotaKind(quota.kind),
+        window=Window(quota.window),
+        limit=None,
+        actor=actor,
+        reason=reason,
+        project=quota.project,
+        api_key=quota.api_key,
+        member=quota.member,
+        model=quota.model,
+    )

@@ -1,6 +1,7 @@
 """The Valkey form of an organization's limits, which the gateways read on every call; and two announcements.
 
 - hash `limits:{organization_id}`: fields `version`, `suspended` (0 or 1), `time_zone`, `quotas` (JSON list).
+- hash `exceeded:{organization_id}`: quota id -> calls that a soft limit let through since alerts were last raised.
 - channel `limits:changed`: the organization's id, after a publish.
 - channel `keys:revoked`: a key's digest, after a revoke.
 
@@ -17,24 +18,30 @@ from typing import Literal
 
 import redis
 from django.conf import settings
+from django.db.models import QuerySet
 
 from portal.organizations.models import Organization
 from portal.quotas.models import Quota
 
 # Readers refuse another version than theirs and read the database's form again.
-VERSION = 1
+VERSION = 2
 KEYS_REVOKED = "keys:revoked"
 LIMITS_CHANGED = "limits:changed"
 
-Scope = Literal["organization", "project", "api_key"]
+Scope = Literal["organization", "project", "api_key", "member"]
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimit:
-    """One quota. `scope_id` is the id of the organization, project or key; spend limits are nano-units."""
+    """One quota. `scope_id` is the id of the organization, project, key or, for a member, the user; `scope_name` is
+    what a refusal calls it; spend limits are nano-units."""
 
+    id: int
     scope: Scope
     scope_id: int
+    scope_name: str
+    model: str
+    mode: str
     kind: str
     window: str
     limit: int
@@ -47,10 +54,15 @@ class Limits:
     time_zone: str
     quotas: tuple[QuotaLimit, ...]
 
-    def applying_to(self, *, project_id: int, api_key_id: int) -> list[QuotaLimit]:
-        """The quotas a call with this key must all satisfy."""
-        ids = {"organization": self.organization_id, "project": project_id, "api_key": api_key_id}
-        return [quota for quota in self.quotas if ids[quota.scope] == quota.scope_id]
+    def applying_to(self, *, project_id: int, api_key_id: int, user_id: int | None, model: str) -> list[QuotaLimit]:
+        """The quotas that count a call of `model` with this key, which `user_id` made."""
+        ids = {
+            "organization": self.organization_id,
+            "project": project_id,
+            "api_key": api_key_id,
+            "member": user_id,
+        }
+        return [quota for quota in self.quotas if ids[quota.scope] == quota.scope_id and quota.model in ("", model)]
 
 
 @cache
@@ -65,8 +77,11 @@ def key(organization_id: int) -> str:
 def load(organization_id: int) -> Limits:
     """The limits as PostgreSQL has them. Two queries."""
     organization = Organization.objects.only("suspended_at", "deletes_at", "time_zone").get(id=organization_id)
-    quotas = Quota.objects.filter(organization_id=organization_id).order_by("id")
-    return _limits(organization, quotas)
+    return _limits(organization, _quotas().filter(organization_id=organization_id))
+
+
+def _quotas() -> QuerySet[Quota]:
+    return Quota.objects.select_related("project", "api_key", "member__user").order_by("id")
 
 
 def _limits(organization: Organization, quotas: Iterable[Quota]) -> Limits:
@@ -74,18 +89,22 @@ def _limits(organization: Organization, quotas: Iterable[Quota]) -> Limits:
         organization_id=organization.id,
         is_suspended=organization.is_refused,
         time_zone=organization.time_zone,
-        quotas=tuple(_quota_limit(quota) for quota in quotas),
+        quotas=tuple(as_limit(quota) for quota in quotas),
     )
 
 
-def _quota_limit(quota: Quota) -> QuotaLimit:
+def as_limit(quota: Quota) -> QuotaLimit:
     scope: Scope = "organization"
-    scope_id = quota.organization_id
-    if quota.project_id is not None:
-        scope, scope_id = "project", quota.project_id
-    elif quota.api_key_id is not None:
-        scope, scope_id = "api_key", quota.api_key_id
-    return QuotaLimit(scope, scope_id, quota.kind, quota.window, quota.limit)
+    scope_id, scope_name = quota.organization_id, ""
+    if quota.project is not None:
+        scope, scope_id, scope_name = "project", quota.project.id, quota.project.name
+    elif quota.api_key is not None:
+        scope, scope_id, scope_name = "api_key", quota.api_key.id, quota.api_key.name
+    elif quota.member is not None:
+        scope, scope_id, scope_name = "member", quota.member.user_id, quota.member.user.email
+    return QuotaLimit(
+        quota.id, scope, scope_id, scope_name, quota.model, quota.mode, quota.kind, quota.window, quota.limit
+    )
 
 
 def encode(limits: Limits) -> dict[str, str]:
@@ -137,7 +156,7 @@ def _publish_batch(organizations: list[Organization]) -> int:
     if not organizations:
         return 0
     quotas: dict[int, list[Quota]] = {organization.id: [] for organization in organizations}
-    for quota in Quota.objects.filter(organization_id__in=list(quotas)).order_by("id"):
+    for quota in _quotas().filter(organization_id__in=list(quotas)):
         quotas[quota.organization_id].append(quota)
     with client().pipeline(transaction=False) as pipe:
         for organization in organizations:
@@ -151,6 +170,19 @@ def read(organization_id: int) -> Limits:
     """The published limits; published now when Valkey has none."""
     fields: dict[str, str] = client().hgetall(key(organization_id))  # type: ignore[assignment]  # one type for sync and async
     return decode(organization_id, fields) or publish(organization_id)
+
+
+def exceeded_key(organization_id: int) -> str:
+    return f"exceeded:{organization_id}"
+
+
+def take_exceeded(organization_id: int) -> dict[int, int]:
+    """Calls over each soft limit since the last time this was asked."""
+    with client().pipeline(transaction=True) as pipe:
+        pipe.hgetall(exceeded_key(organization_id))
+        pipe.delete(exceeded_key(organization_id))
+        counts, _ = pipe.execute()
+    return {int(quota_id): int(count) for quota_id, count in counts.items()}
 
 
 def announce_key_revoked(digest: str) -> None:

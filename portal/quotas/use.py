@@ -1,16 +1,40 @@
-"""How much of a calendar quota is used, from the usage records: what the limits page shows beside each."""
+"""How much of a calendar limit is used, from the usage records: for the limits page, and for gateways whose counters
+were lost."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from django.utils import timezone
 
 from billing.usage import selectors as usage
+from portal.api_keys.models import ApiKey
 from portal.organizations.models import Organization
 from portal.quotas.models import Quota, QuotaKind, Window
+from portal.quotas.snapshot import QuotaLimit, as_limit
+
+CALENDAR = (Window.DAY, Window.WEEK, Window.MONTH, Window.LIFETIME)
+# Wider than any organization's life, and than any gateway's.
+BEGINNING = datetime(2020, 1, 1, tzinfo=UTC)
+END = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+class Counts(Protocol):
+    """Sums of usage records."""
+
+    @property
+    def requests(self) -> int: ...
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def cached_tokens(self) -> int: ...
+    @property
+    def completion_tokens(self) -> int: ...
+    @property
+    def cost_nano(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,48 +53,58 @@ class QuotaUse:
 
 
 def window_bounds(window: str, time_zone: str, now: datetime) -> tuple[datetime, datetime]:
-    """Start and end of the calendar day or month that `now` is in, in the organization's zone."""
-    zone = ZoneInfo(time_zone)
-    local = now.astimezone(zone)
+    """Start and end of the calendar day, week (from Monday) or month of `now`, in the organization's zone."""
+    if window == Window.LIFETIME:
+        return BEGINNING, END
+    midnight = now.astimezone(ZoneInfo(time_zone)).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
     if window == Window.DAY:
-        start = datetime(local.year, local.month, local.day, tzinfo=zone)
-        following = datetime.fromordinal(start.toordinal() + 1)
-    else:
-        start = datetime(local.year, local.month, 1, tzinfo=zone)
-        following = datetime.fromordinal(start.replace(day=28).toordinal() + 4).replace(day=1)
-    return start, following.replace(tzinfo=zone)
+        return midnight, midnight + timedelta(days=1)
+    if window == Window.WEEK:
+        start = midnight - timedelta(days=midnight.weekday())
+        return start, start + timedelta(days=7)
+    start = midnight.replace(day=1)
+    return start, (start + timedelta(days=32)).replace(day=1)
 
 
-def uses_of(organization: Organization, quotas: list[Quota]) -> list[QuotaUse]:
-    """One summary query per window and scope that has a quota: at most six."""
+def counted_input(prompt_tokens: int, cached_tokens: int, cached_percent: int) -> int:
+    """Input tokens as limits count them: a cached one counts `cached_percent` of a token."""
+    return prompt_tokens - cached_tokens + cached_tokens * cached_percent // 100
+
+
+def measure(counts: Counts, kind: str, cached_percent: int) -> int:
+    """What `counts` take of a limit of this kind."""
+    if kind == QuotaKind.REQUESTS:
+        return counts.requests
+    if kind == QuotaKind.SPEND:
+        return counts.cost_nano
+    if kind == QuotaKind.OUTPUT_TOKENS:
+        return counts.completion_tokens
+    counted = counted_input(counts.prompt_tokens, counts.cached_tokens, cached_percent)
+    return counted if kind == QuotaKind.INPUT_TOKENS else counted + counts.completion_tokens
+
+
+def used_in(organization_id: int, limit: QuotaLimit, start: datetime, end: datetime, cached_percent: int) -> int:
+    """What records that started in [start, end) take of the limit, without running calls. One or two queries."""
+    group = {"organization": "total", "project": "project", "api_key": "api_key", "member": "api_key"}[limit.scope]
+    keys = {""} if group == "total" else {str(limit.scope_id)}
+    if limit.scope == "member":
+        made = ApiKey.objects.filter(organization_id=organization_id, created_by_id=limit.scope_id)
+        keys = {str(key_id) for key_id in made.values_list("id", flat=True)}
+    if limit.model:
+        group, keys = f"{group}_model", {f"{key}|{limit.model}" for key in keys}
+    rows = usage.summary(organization_id, start, end, group)
+    return sum(measure(row, limit.kind, cached_percent) for row in rows if row.key in keys)
+
+
+def uses_of(organization: Organization, quotas: list[Quota], *, cached_percent: int) -> list[QuotaUse]:
+    """At most two queries for each calendar limit."""
     now = timezone.now()
-    sums: dict[tuple[str, str], dict[str, usage.UsageSum]] = {}
     uses = []
     for quota in quotas:
-        if quota.window not in (Window.DAY, Window.MONTH):
+        if quota.window not in CALENDAR:
             uses.append(QuotaUse(quota, None, None))
             continue
         start, end = window_bounds(quota.window, organization.time_zone, now)
-        group, key = _group(quota)
-        if (quota.window, group) not in sums:
-            rows = usage.summary(organization.id, start, end, group)
-            sums[quota.window, group] = {row.key: row for row in rows}
-        row = sums[quota.window, group].get(key)
-        uses.append(QuotaUse(quota, _measure(row, quota.kind) if row else 0, end))
+        used = used_in(organization.id, as_limit(quota), start, end, cached_percent)
+        uses.append(QuotaUse(quota, used, None if quota.window == Window.LIFETIME else end))
     return uses
-
-
-def _group(quota: Quota) -> tuple[str, str]:
-    if quota.project_id:
-        return "project", str(quota.project_id)
-    if quota.api_key_id:
-        return "api_key", str(quota.api_key_id)
-    return "total", ""
-
-
-def _measure(row: usage.UsageSum, kind: str) -> int:
-    if kind == QuotaKind.REQUESTS:
-        return row.requests
-    if kind == QuotaKind.SPEND:
-        return row.cost_nano
-    return row.prompt_tokens + row.completion_tokens

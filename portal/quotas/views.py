@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
@@ -10,6 +11,7 @@ from django.views.decorators.http import require_POST
 
 from portal import access
 from portal.api_keys import selectors as api_keys
+from portal.catalog.selectors import published_models
 from portal.organizations import selectors as organizations
 from portal.pages import member_page
 from portal.permissions import Permission
@@ -35,6 +37,8 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
         name=organization.name,
         projects=organizations.projects_of(organization),
         api_keys=keys,
+        members=organizations.members_of(organization),
+        models=[model.name for model in published_models()],
     )
     if request.method == "POST" and form.is_valid():
         services.change_quota(organization=organization, actor=member.user, **form.cleaned_data["quota"])
@@ -42,7 +46,9 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
         return redirect("portal:limits", slug)
     context = {
         "form": form,
-        "uses": uses_of(organization, selectors.quotas_of(organization)),
+        "uses": uses_of(
+            organization, selectors.quotas_of(organization), cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT
+        ),
         "can_change": member.may(Permission.MANAGE_LIMITS),
     }
     return member_page(
@@ -65,6 +71,8 @@ def remove(request: HttpRequest, slug: str, quota_id: int) -> HttpResponse:
         actor=member.user,
         project=quota.project,
         api_key=quota.api_key,
+        member=quota.member,
+        model=quota.model,
     )
     messages.success(request, "The limit is removed.")
     return redirect("portal:limits", slug)

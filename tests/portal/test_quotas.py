@@ -49,9 +49,9 @@ class TestChangeQuota:
         assert not Quota.objects.exists()
         events = AuditEvent.objects.filter(action__startswith="quota.").order_by("id")
         assert [(event.before, event.after) for event in events] == [
-            ({"limit": None}, {"limit": 100}),
-            ({"limit": 100}, {"limit": 200}),
-            ({"limit": 200}, {"limit": None}),
+            ({"limit": None, "mode": None}, {"limit": 100, "mode": "hard"}),
+            ({"limit": 100, "mode": "hard"}, {"limit": 200, "mode": "hard"}),
+            ({"limit": 200, "mode": "hard"}, {"limit": None, "mode": None}),
         ]
 
     def test_each_scope_has_its_own(self, cast: Cast) -> None:
@@ -109,9 +109,13 @@ class TestSnapshot:
         limit(cast, 2, project=cast.project)
         limit(cast, 3, project=other)
         limit(cast, 4, api_key=key)
+        limit(cast, 5, member=Member.objects.get(user=cast.ada, organization=cast.organization))
+        limit(cast, 6, member=Member.objects.get(user=cast.ben, organization=cast.organization))
+        limit(cast, 7, model="m")
+        limit(cast, 8, model="other")
         limits = snapshot.load(cast.organization.id)
-        found = limits.applying_to(project_id=cast.project.id, api_key_id=key.id)
-        assert [quota.limit for quota in found] == [1, 2, 4]
+        found = limits.applying_to(project_id=cast.project.id, api_key_id=key.id, user_id=cast.ada.id, model="m")
+        assert [quota.limit for quota in found] == [1, 2, 4, 5, 7]
 
     def test_another_version_is_not_read(self, cast: Cast) -> None:
         fields = snapshot.encode(snapshot.load(cast.organization.id))
@@ -128,8 +132,29 @@ class TestUse:
         use(other, model.name, started_at=timezone.now(), prompt_tokens=10, completion_tokens=0)
         limit(cast, 10_000)
         limit(cast, 2_200, api_key=key)
-        uses = uses_of(cast.organization, quotas_of(cast.organization))
+        uses = uses_of(cast.organization, quotas_of(cast.organization), cached_percent=100)
         assert [(each.used, each.per_mille) for each in uses] == [(1110, 111), (1100, 500)]
+
+    def test_counts_a_members_keys_one_model_and_cached_tokens_by_their_weight(self, cast: Cast, model: Model) -> None:
+        hers = issue(project=cast.project, name="hers", actor=cast.ada).api_key
+        his = issue(project=cast.project, name="his", actor=cast.ben).api_key
+        now = timezone.now()
+        use(hers, model.name, started_at=now, prompt_tokens=1000, cached_tokens=800, completion_tokens=100)
+        use(his, model.name, started_at=now, prompt_tokens=50, completion_tokens=5)
+        limit(cast, 10_000, member=Member.objects.get(user=cast.ada, organization=cast.organization))
+        limit(cast, 10_000, model="another")
+        limit(cast, 10_000, model=model.name)
+        limit(cast, 10_000, api_key=his, model=model.name)
+        used = {
+            (snapshot.as_limit(each.quota).scope, each.quota.model): each.used
+            for each in uses_of(cast.organization, quotas_of(cast.organization), cached_percent=25)
+        }
+        assert used == {
+            ("member", ""): 200 + 200 + 100,
+            ("organization", "another"): 0,
+            ("organization", model.name): 500 + 55,
+            ("api_key", model.name): 55,
+        }
 
     @pytest.mark.parametrize(
         ("zone", "window", "now", "start", "end"),
@@ -140,6 +165,8 @@ class TestUse:
             # The day the clocks go back has 25 hours, the day they go forward 23.
             ("Europe/Amsterdam", "day", "2026-10-25T12:00", "2026-10-24T22:00", "2026-10-25T23:00"),
             ("Europe/Amsterdam", "day", "2026-03-29T12:00", "2026-03-28T23:00", "2026-03-29T22:00"),
+            # A week begins on Monday, also over a change of clocks.
+            ("Europe/Amsterdam", "week", "2026-10-25T12:00", "2026-10-18T22:00", "2026-10-25T23:00"),
             ("UTC", "month", "2026-12-31T23:59", "2026-12-01T00:00", "2027-01-01T00:00"),
         ],
     )
@@ -156,6 +183,19 @@ class TestPage:
         answer = signed_in(cast.dee).post(address, {"scope": "", "what": "spend:month", "amount": "$1,025.50"})
         assert answer.status_code == 302
         assert Quota.objects.get().limit == 1_025_500_000_000
+
+    def test_admin_tries_a_members_limit_of_one_model_out(
+        self, cast: Cast, model: Model, signed_in: Callable[..., Client]
+    ) -> None:
+        address = reverse("portal:limits", args=[cast.organization.slug])
+        member = Member.objects.get(user=cast.ben, organization=cast.organization)
+        form = {"scope": f"member:{member.id}", "what": "output_tokens:minute", "amount": "500", "mode": "shadow"}
+        assert signed_in(cast.dee).post(address, form | {"model": model.name}).status_code == 302
+        quota = Quota.objects.get()
+        assert (quota.member, quota.model, quota.mode, quota.kind) == (member, model.name, "shadow", "output_tokens")
+        page = signed_in(cast.dee).get(address).content.decode()
+        assert model.name in page
+        assert cast.ben.email in page
 
     @pytest.mark.parametrize("amount", ["", "many", "-1", "1.5", "9" * 25])
     def test_odd_amount_is_refused_at_the_field(

@@ -1,0 +1,167 @@
+"""Limits of every scope, kind, window and mode, over HTTP: what a refusal says, and what only counts."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from api import credit
+from billing.ledger.selectors import held_nano
+from portal.alerts import evaluation
+from portal.alerts.models import Alert, AlertRule
+from portal.api_keys.services import revoke
+from portal.catalog.models import Deployment
+from portal.organizations.models import Member
+from portal.quotas import snapshot
+from portal.quotas.models import Mode, Quota, QuotaKind, Window
+from portal.quotas.services import change_quota
+from tests.api.live.service import MODEL, Account, Web, eventually, make_model
+
+
+def set_limit(account: Account, kind: str, window: str, limit: int, **scope: Any) -> Quota:
+    quota = change_quota(
+        organization=account.organization,
+        kind=QuotaKind(kind),
+        window=Window(window),
+        limit=limit,
+        actor=account.api_key.created_by,
+        **scope,
+    )
+    assert quota is not None
+    snapshot.publish(account.organization.id)
+    return quota
+
+
+@pytest.mark.parametrize("kind", ["input_tokens", "output_tokens"])
+def test_input_and_output_have_limits_of_their_own(account: Account, kind: str) -> None:
+    set_limit(account, kind, "minute", 200)
+    served = account.post("TOKENS:5", max_tokens=20)
+    assert served.status_code == 200
+    assert "x-ratelimit-limit-tokens" not in served.headers
+    long = "word " * 400 if kind == "input_tokens" else "TOKENS:5"
+    refused = account.post(long, max_tokens=20 if kind == "input_tokens" else 5000)
+    assert refused.status_code == 429
+    error = refused.json()["error"]
+    assert (error["type"], error["code"]) == ("tokens", "rate_limit_exceeded")
+    assert f"200 {kind.replace('_', ' ')} per minute of this organization" in error["message"]
+
+
+def test_a_limit_of_one_model_leaves_the_others_alone(account: Account) -> None:
+    other = make_model("limited-model", _address())
+    set_limit(account, "requests", "minute", 1, model=other.name)
+    assert account.post("SAY: hi", model=other.name).status_code == 200
+    refused = account.post("SAY: hi", model=other.name)
+    assert refused.status_code == 429
+    assert "for the model 'limited-model'" in refused.json()["error"]["message"]
+    assert account.post("SAY: hi").status_code == 200
+
+
+def test_a_members_limit_counts_the_keys_that_the_member_made(account: Account) -> None:
+    member = Member.objects.get(user=account.api_key.created_by, organization=account.organization)
+    set_limit(account, "requests", "day", 1, member=member)
+    assert account.post("SAY: hi").status_code == 200
+    refused = account.post("SAY: hi")
+    assert refused.status_code == 429
+    message = refused.json()["error"]["message"]
+    assert f"of this member '{account.api_key.created_by.email}'" in message
+    assert f"{settings.PUBLIC_URL}/{account.organization.slug}/limits" in message
+
+
+@pytest.mark.parametrize(("window", "word"), [("week", "per week"), ("lifetime", "in all")])
+def test_spend_is_limited_over_a_week_and_over_a_lifetime(account: Account, window: str, word: str) -> None:
+    set_limit(account, "spend", window, 50_000)
+    assert account.post("SAY: hi", max_tokens=10_000).json()["error"]["code"] == "insufficient_quota"
+    message = account.post("SAY: hi", max_tokens=10_000).json()["error"]["message"]
+    assert f"The limit of $0.00005 spend {word} of this organization" in message
+    assert ("room again" in message) == (window == "week")
+
+
+def test_a_shadow_limit_refuses_nothing_and_hides_from_headers(account: Account) -> None:
+    set_limit(account, "requests", "minute", 1, mode=Mode.SHADOW)
+    set_limit(account, "concurrency", "now", 0, mode=Mode.SHADOW)
+    set_limit(account, "tokens", "day", 0, mode=Mode.SHADOW)
+    for _ in range(3):
+        answer = account.post("SAY: hi")
+        assert answer.status_code == 200
+        assert "x-ratelimit-limit-requests" not in answer.headers
+    assert not snapshot.take_exceeded(account.organization.id)
+    assert not AlertRule.objects.filter(organization=account.organization).exists()
+
+
+def test_a_soft_limit_lets_through_and_alerts_once_in_its_window(account: Account) -> None:
+    quota = set_limit(account, "requests", "day", 1, mode=Mode.SOFT)
+    for _ in range(3):
+        assert account.post("SAY: hi").status_code == 200
+    evaluation.evaluate_all(now=timezone.now())
+    (alert,) = Alert.objects.filter(organization=account.organization)
+    assert (alert.threshold, alert.facts["calls"]) == (quota.id, 2)
+    assert account.post("SAY: hi").status_code == 200
+    evaluation.evaluate_all(now=timezone.now() + timedelta(minutes=1))
+    assert Alert.objects.filter(organization=account.organization).count() == 1
+
+
+def test_no_mix_of_parallel_calls_overspends_or_leaks(account: Account) -> None:
+    """Answers, failures and hang-ups at once, beside limits of each form; then nothing is held and the books agree."""
+    set_limit(account, "concurrency", "now", 8)
+    set_limit(account, "tokens", "minute", 1_000_000)
+    set_limit(account, "spend", "day", 2_000_000_000)
+    draw = random.Random(7)
+    prompts = [draw.choice(["SAY: hi", "FAIL:engine_error", "PACE:50 TOKENS:10", "hang up"]) for _ in range(50)]
+
+    def call(prompt: str) -> int:
+        if prompt != "hang up":
+            return account.post(prompt, max_tokens=50).status_code
+        body = account.chat("PACE:20 TOKENS:100", stream=True, max_tokens=100)
+        with account.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+            next(answer.iter_lines())
+            return answer.status_code
+
+    with ThreadPoolExecutor(16) as pool:
+        codes = list(pool.map(call, prompts))
+    assert set(codes) <= {200, 429, 500}
+    assert 200 in codes
+    organization_id = account.organization.id
+    eventually(lambda: held_nano(organization_id) == 0)
+    eventually(lambda: not snapshot.client().zcard(f"live:organization:{organization_id}:concurrency:hard:"))
+    held = [name for name in snapshot.client().hkeys(credit.key(organization_id)) if name != "available"]
+    assert held == []
+    account.assert_books_agree()
+
+
+def test_a_change_and_a_revoke_hold_on_every_gateway_within_two_seconds(
+    account: Account, own_web: Callable[..., Web]
+) -> None:
+    both = [account, replace(account, web=own_web())]
+    done = threading.Event()
+
+    def load(through: Account) -> None:
+        while not done.is_set():
+            through.post("SAY: hi")
+
+    with ThreadPoolExecutor(4) as pool:
+        for through in both * 2:
+            pool.submit(load, through)
+        try:
+            for through in both:
+                assert through.post("SAY: hi").status_code == 200
+            set_limit(account, "requests", "day", 0)
+            for through in both:
+                eventually(lambda through=through: through.post("SAY: hi").status_code == 429, patience_s=2)
+            revoke(api_key=account.api_key, actor=account.api_key.created_by)
+            for through in both:
+                eventually(lambda through=through: through.post("SAY: hi").status_code == 401, patience_s=2)
+        finally:
+            done.set()
+
+
+def _address() -> str:
+    return Deployment.objects.get(model__name=MODEL).address
