@@ -126,6 +126,7 @@ class EngineStream:
         self.usage = Usage()  # the counts of all that has arrived, read or not
         self.is_ended = False  # the final event has arrived; it may still be in the buffer
         self.is_estimated = False  # the engine's own final counts never came
+        self.upstream_id = ""  # the engine goes by our request id
         self._client = client
         self._buffer_bytes = buffer_bytes
         self._events: list[Event] = []

@@ -8,24 +8,40 @@ from billing.money import token_cost_nano
 
 
 class Rates(Protocol):
-    """Nano-units per million tokens. An unset cached rate means that cached input costs what input costs."""
+    """Nano-units per million tokens; `minimum_nano` is of a whole request.
+
+    An unset rate is that of the kind it is a part of: cached input and cache writes cost what input costs, reasoning
+    what output costs.
+    """
 
     @property
     def input_nano(self) -> int: ...
     @property
     def cached_input_nano(self) -> int | None: ...
     @property
+    def cache_write_nano(self) -> int | None: ...
+    @property
     def output_nano(self) -> int: ...
+    @property
+    def reasoning_nano(self) -> int | None: ...
+    @property
+    def minimum_nano(self) -> int: ...
 
 
 class RatedCost(NamedTuple):
+    """By kind. Where reasoning has no rate of its own, it is in the output; a cache write likewise in the input."""
+
     input_nano: int
     cached_nano: int
     output_nano: int
+    cache_write_nano: int = 0
+    reasoning_nano: int = 0
+    # What the request's minimum adds.
+    minimum_nano: int = 0
 
     @property
     def total_nano(self) -> int:
-        return self.input_nano + self.cached_nano + self.output_nano
+        return sum(self)
 
     def __sub__(self, other: RatedCost) -> RatedCost:
         return RatedCost(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
@@ -38,25 +54,46 @@ def cached_rate_nano(price: Rates) -> int:
     return price.input_nano if price.cached_input_nano is None else price.cached_input_nano
 
 
-def rate(price: Rates, prompt_tokens: int, cached_tokens: int, completion_tokens: int) -> RatedCost:
-    """The cost by token kind. Prompt tokens include the cached ones, which are paid once, at the cached rate.
+def rate(
+    price: Rates,
+    prompt_tokens: int,
+    cached_tokens: int,
+    completion_tokens: int,
+    reasoning_tokens: int = 0,
+    cache_write_tokens: int = 0,
+) -> RatedCost:
+    """The cost by token kind. Prompt tokens include the cached ones and those written to the cache, completion tokens
+    the reasoning ones; each token is paid once, at the rate of its kind.
 
-    Each kind is rounded to a nano-unit, half to even; reasoning tokens are part of the completion.
+    Each kind is rounded to a nano-unit, half to even. A request that used any token costs at least the minimum.
     """
-    if not 0 <= cached_tokens <= prompt_tokens or completion_tokens < 0:
+    is_odd = min(cached_tokens, cache_write_tokens, reasoning_tokens) < 0
+    if is_odd or cached_tokens + cache_write_tokens > prompt_tokens or reasoning_tokens > completion_tokens:
         raise ValueError(
-            f"prompt {prompt_tokens}, cached {cached_tokens}, completion {completion_tokens}: "
-            "cached must be within prompt, and none below zero."
+            f"prompt {prompt_tokens}, cached {cached_tokens}, written to the cache {cache_write_tokens}, completion"
+            f" {completion_tokens}, reasoning {reasoning_tokens}: cached must be within prompt, reasoning within"
+            " completion, and none below zero."
         )
-    return RatedCost(
-        token_cost_nano(prompt_tokens - cached_tokens, price.input_nano),
+    written = 0 if price.cache_write_nano is None else cache_write_tokens
+    reasoned = 0 if price.reasoning_nano is None else reasoning_tokens
+    cost = RatedCost(
+        token_cost_nano(prompt_tokens - cached_tokens - written, price.input_nano),
         token_cost_nano(cached_tokens, cached_rate_nano(price)),
-        token_cost_nano(completion_tokens, price.output_nano),
+        token_cost_nano(completion_tokens - reasoned, price.output_nano),
+        token_cost_nano(written, price.cache_write_nano or 0),
+        token_cost_nano(reasoned, price.reasoning_nano or 0),
     )
+    missing_nano = price.minimum_nano - cost.total_nano
+    if missing_nano > 0 and prompt_tokens + completion_tokens:
+        return cost._replace(minimum_nano=missing_nano)
+    return cost
 
 
 def hold_nano(price: Rates, prompt_upper_bound: int, max_tokens_total: int) -> int:
-    """An upper bound on the cost of a call: its whole prompt at the dearer input rate, and all it may produce."""
-    dearest_input = max(price.input_nano, cached_rate_nano(price))
-    # One nano-unit a kind covers the rounding of a prompt that splits into cached and uncached.
-    return token_cost_nano(prompt_upper_bound, dearest_input) + token_cost_nano(max_tokens_total, price.output_nano) + 1
+    """An upper bound on the cost of a call: its whole prompt at the dearest input rate, and all it may produce at the
+    dearer output rate, or the minimum."""
+    dearest_input = max(price.input_nano, cached_rate_nano(price), price.cache_write_nano or 0)
+    dearest_output = max(price.output_nano, price.reasoning_nano or 0)
+    # Two nano-units cover the rounding of what splits into kinds.
+    bound = token_cost_nano(prompt_upper_bound, dearest_input) + token_cost_nano(max_tokens_total, dearest_output) + 2
+    return max(bound, price.minimum_nano)

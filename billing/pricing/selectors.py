@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db.models import F, Q
 
-from billing.pricing.models import Price
+from billing.pricing.models import Price, VolumeTier
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,12 @@ class PriceInfo:
     currency: str
     effective_from: datetime
     organization_id: int | None = None
+    cache_write_nano: int | None = None
+    reasoning_nano: int | None = None
+    minimum_nano: int = 0
+    effective_until: datetime | None = None
+    # Of the list price, where a discount made this version; else 0.
+    discount_basis_points: int = 0
 
 
 def _info(price: Price) -> PriceInfo:
@@ -34,14 +40,27 @@ def _info(price: Price) -> PriceInfo:
         price.currency,
         price.effective_from,
         price.organization_id,
+        price.cache_write_nano,
+        price.reasoning_nano,
+        price.minimum_nano,
+        price.effective_until,
+        price.discount.basis_points if price.discount else 0,
     )
 
 
+def in_force(at: datetime) -> Q:
+    return Q(effective_from__lte=at) & (Q(effective_until__isnull=True) | Q(effective_until__gt=at))
+
+
 def current_price(model_name: str, at: datetime, organization_id: int | None = None) -> PriceInfo | None:
-    """The version in force `at`: the organization's own if it has one, else the list price. None: not for sale."""
+    """The version in force `at`: the organization's own if it has one, else the list price. None: not for sale.
+
+    Of several in force the one that began last counts, so what a version with an end had replaced comes back after it.
+    """
     chosen = (
-        Price.objects.filter(model=model_name, effective_from__lte=at)
+        Price.objects.filter(in_force(at), model=model_name)
         .filter(Q(organization__isnull=True) | Q(organization_id=organization_id))
+        .select_related("discount")
         .order_by(F("organization_id").asc(nulls_last=True), "-effective_from")
         .first()
     )
@@ -49,12 +68,30 @@ def current_price(model_name: str, at: datetime, organization_id: int | None = N
 
 
 def price_by_id(price_id: int) -> PriceInfo | None:
-    price = Price.objects.filter(id=price_id).first()
+    price = Price.objects.filter(id=price_id).select_related("discount").first()
     return _info(price) if price else None
 
 
 def price_history(model_name: str, organization_id: int | None = None) -> list[PriceInfo]:
     """All versions, newest first, scheduled ones included."""
     owner = Q(organization_id=organization_id) if organization_id else Q(organization__isnull=True)
-    rows = Price.objects.filter(owner, model=model_name).order_by("-effective_from")
+    rows = Price.objects.filter(owner, model=model_name).select_related("discount").order_by("-effective_from")
     return [_info(row) for row in rows]
+
+
+def overrides(model_name: str) -> list[PriceInfo]:
+    """The versions of single organizations for a model, newest first: agreed prices and discounts."""
+    rows = Price.objects.filter(model=model_name, organization__isnull=False).select_related("discount")
+    return [_info(row) for row in rows.order_by("-effective_from", "organization_id")]
+
+
+@dataclass(frozen=True)
+class Tier:
+    """From so many tokens in a month on, the next month is so much cheaper."""
+
+    from_tokens: int
+    basis_points: int
+
+
+def volume_tiers() -> list[Tier]:
+    return [Tier(row.from_tokens, row.basis_points) for row in VolumeTier.objects.all()]

@@ -1,15 +1,54 @@
-"""New price versions; an old one is never edited."""
+"""New price versions; an old one is never edited.
+
+A discount becomes price versions of its organization, at once and whenever a list price changes while it lasts. So what
+a request pays is always one version, pinned on its record, and an invoice shows the price that was really paid.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from django.db import transaction
 from django.db.models import Q
 
-from billing.errors import InvalidPrice
-from billing.money import MINOR_DIGITS
-from billing.pricing.models import Price
+from billing.errors import InvalidPrice, KeyReused
+from billing.money import MINOR_DIGITS, divide_half_even
+from billing.pricing.models import Discount, Price, VolumeTier
+from billing.pricing.selectors import Tier, in_force
+
+WHOLE = 10_000  # basis points
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a version says: nano-units per million tokens, the minimum per request. Unset: as the kind it is part of."""
+
+    input_nano: int
+    cached_input_nano: int | None
+    output_nano: int
+    cache_write_nano: int | None = None
+    reasoning_nano: int | None = None
+    minimum_nano: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value is not None and value < 0:
+                raise InvalidPrice(name, f"{name} is {value}; a price cannot be below zero.")
+
+    def less(self, basis_points: int) -> Figures:
+        """Each figure lower by so much, rounded half to even."""
+
+        def reduced(value: int | None) -> int | None:
+            return None if value is None else divide_half_even(value * (WHOLE - basis_points), WHOLE)
+
+        return Figures(**{name: reduced(value) for name, value in asdict(self).items()})  # type: ignore[arg-type]  # None stays where it was
+
+
+def figures_of(price: Price) -> Figures:
+    return Figures(**{name: getattr(price, name) for name in Figures.__dataclass_fields__})
 
 
 @transaction.atomic
@@ -23,44 +62,129 @@ def set_price(
     actor_id: int | None,
     currency: str = "USD",
     organization_id: int | None = None,
+    cache_write_nano: int | None = None,
+    reasoning_nano: int | None = None,
+    minimum_nano: int = 0,
+    effective_until: datetime | None = None,
 ) -> Price:
-    """A version in force from `effective_from` on, for all or for one organization.
+    """A version in force from `effective_from` on, until `effective_until` if given, for all or for one organization.
 
     Calls already opened keep the price they were opened at. A repeat with the same figures returns the same version;
     other figures for the same date are refused: pick a later date.
     """
-    for field, value in (
-        ("input_nano", input_nano),
-        ("cached_input_nano", cached_input_nano),
-        ("output_nano", output_nano),
-    ):
-        if value is not None and value < 0:
-            raise InvalidPrice(field, f"{field} is {value}; a price cannot be below zero.")
+    figures = Figures(input_nano, cached_input_nano, output_nano, cache_write_nano, reasoning_nano, minimum_nano)
     if currency not in MINOR_DIGITS:
         raise InvalidPrice("currency", f"{currency!r} is not one of {', '.join(MINOR_DIGITS)}.")
-    figures = {
-        "input_nano": input_nano,
-        "cached_input_nano": cached_input_nano,
-        "output_nano": output_nano,
-        "currency": currency,
-    }
-    versions = Price.objects.filter(model=model, effective_from=effective_from)
-    of_owner = versions.filter(Q(organization_id=organization_id) if organization_id else Q(organization__isnull=True))
-    price = of_owner.first()
+    if effective_until is not None and effective_until <= effective_from:
+        raise InvalidPrice("effective_until", "A price must end after it begins.")
+    price = _version(model, organization_id, figures, currency, effective_from, effective_until, actor_id)
+    if organization_id is None:
+        for discount in Discount.objects.filter(Q(model="") | Q(model=model)).order_by("effective_from", "id"):
+            _apply(discount, price)
+    return price
+
+
+def _version(
+    model: str,
+    organization_id: int | None,
+    figures: Figures,
+    currency: str,
+    effective_from: datetime,
+    effective_until: datetime | None,
+    actor_id: int | None,
+    discount: Discount | None = None,
+) -> Price:
+    owner = Q(organization_id=organization_id) if organization_id else Q(organization__isnull=True)
+    said = {**asdict(figures), "currency": currency, "effective_until": effective_until}
+    price = Price.objects.filter(owner, model=model, effective_from=effective_from).first()
     if price is None:
         return Price.objects.create(
             model=model,
             organization_id=organization_id,
             effective_from=effective_from,
             actor_id=actor_id,
-            input_nano=input_nano,
-            cached_input_nano=cached_input_nano,
-            output_nano=output_nano,
-            currency=currency,
+            discount=discount,
+            **said,
         )
-    if any(getattr(price, field) != value for field, value in figures.items()):
+    if any(getattr(price, field) != value for field, value in said.items()):
         raise InvalidPrice(
             "effective_from",
             f"{model} already has a price from {effective_from:%Y-%m-%d %H:%M:%S %Z}; pick a later date.",
         )
     return price
+
+
+@transaction.atomic
+def give_discount(
+    *,
+    key: str,
+    organization_id: int,
+    basis_points: int,
+    effective_from: datetime,
+    reason: str,
+    effective_until: datetime | None = None,
+    model: str = "",
+    actor_id: int | None = None,
+) -> Discount:
+    """So much off every list price (or off one model's) for the organization. Once per `key`: a repeat returns it.
+
+    An agreed price of the organization's own beats a discount; of two discounts the one that began last counts.
+    """
+    if not 1 <= basis_points <= WHOLE:
+        raise InvalidPrice("basis_points", f"{basis_points} is not between 1 and {WHOLE}; 1000 is 10 %.")
+    if effective_until is not None and effective_until <= effective_from:
+        raise InvalidPrice("effective_until", "A discount must end after it begins.")
+    discount, is_new = Discount.objects.get_or_create(
+        key=key,
+        defaults={
+            "organization_id": organization_id,
+            "model": model,
+            "basis_points": basis_points,
+            "effective_from": effective_from,
+            "effective_until": effective_until,
+            "reason": reason,
+            "actor_id": actor_id,
+        },
+    )
+    if (discount.organization_id, discount.model, discount.basis_points) != (organization_id, model, basis_points):
+        raise KeyReused(key, "discount")
+    if is_new:
+        prices = Price.objects.filter(organization__isnull=True).order_by("effective_from", "id")
+        for price in prices.filter(model=model) if model else prices:
+            _apply(discount, price)
+    return discount
+
+
+def _apply(discount: Discount, price: Price) -> None:
+    """The organization's version of a list price for the time in which both are in force, if there is any."""
+    start = max(discount.effective_from, price.effective_from)
+    ends = [end for end in (discount.effective_until, price.effective_until) if end is not None]
+    until = min(ends, default=None)
+    if until is not None and until <= start:
+        return
+    later = Price.objects.filter(organization__isnull=True, model=price.model, effective_from__gt=price.effective_from)
+    if later.filter(in_force(start)).exists():
+        return
+    own = Price.objects.filter(organization_id=discount.organization_id, model=price.model)
+    if own.filter(in_force(start), discount__isnull=True).exists():
+        return
+    if own.filter(effective_from=start).exists():
+        return
+    figures = figures_of(price).less(discount.basis_points)
+    _version(price.model, discount.organization_id, figures, price.currency, start, until, discount.actor_id, discount)
+
+
+@transaction.atomic
+def set_volume_tiers(tiers: Sequence[Tier]) -> None:
+    """Replace the tiers; months that began keep what they have. Each tier must give more than the one below it."""
+    ordered = sorted(tiers, key=lambda tier: tier.from_tokens)
+    for lower, higher in pairwise(ordered):
+        if lower.from_tokens == higher.from_tokens or lower.basis_points >= higher.basis_points:
+            raise InvalidPrice(
+                "tiers", f"From {higher.from_tokens:,} tokens on, the discount must be higher than below."
+            )
+    for tier in ordered:
+        if tier.from_tokens <= 0 or not 1 <= tier.basis_points <= WHOLE:
+            raise InvalidPrice("tiers", f"A tier begins above 0 tokens and gives 1 to {WHOLE} basis points.")
+    VolumeTier.objects.all().delete()
+    VolumeTier.objects.bulk_create(VolumeTier(**asdict(tier)) for tier in ordered)

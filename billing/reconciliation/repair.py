@@ -26,8 +26,8 @@ UPDATE billing_receipt receipt SET match_class = 'equal', is_settled = true, org
  WHERE receipt.source = %s AND receipt.match_class = 'pending' AND record.request_id = receipt.request_id
    AND record.status <> 'started'
    AND (receipt.status = 'failed' OR (record.error_code <> 'lost' AND
-        (record.prompt_tokens, record.cached_tokens, record.completion_tokens)
-        = (receipt.prompt_tokens, receipt.cached_tokens, receipt.completion_tokens)))
+        (record.prompt_tokens, record.cached_tokens, record.completion_tokens, record.reasoning_tokens)
+        = (receipt.prompt_tokens, receipt.cached_tokens, receipt.completion_tokens, receipt.reasoning_tokens)))
 """
 # Of two receipts for one request the one that was served comes first. A row that another transaction holds is left
 # for the next run: its gateway is finishing it just now.
@@ -108,10 +108,15 @@ def _adjust(receipt_id: int, now: datetime) -> bool:
         record=record,
         status=status,
         counts=Counts(
-            receipt.prompt_tokens, receipt.cached_tokens, receipt.completion_tokens, receipt.reasoning_tokens
+            receipt.prompt_tokens,
+            receipt.cached_tokens,
+            receipt.completion_tokens,
+            receipt.reasoning_tokens,
+            # Receipts do not know what was written to a cache: the gateway's count stands, as far as it fits.
+            min(record.cache_write_tokens, receipt.prompt_tokens - receipt.cached_tokens),
         ),
-        key=f"receipt:{receipt.source}:{receipt.sequence}",
-        reason=f"engine receipt {receipt.source} #{receipt.sequence}",
+        key=f"receipt:{receipt.source}:{receipt.request_id if receipt.sequence is None else receipt.sequence}",
+        reason=f"receipt {receipt}"[:200],
         now=now,
     )
     receipt.match_class = MatchClass.EQUAL if adjustment is None else MatchClass.DIFFER

@@ -1,7 +1,8 @@
 """Compares the engines' receipts with our records and repairs what differs, never by editing.
 
 A receipt is stored first and judged after: at once when its record is final, else when the gateway has had
-RECEIPT_GRACE_S to finish it. So a receipt that overtakes the gateway's group commit is no mismatch, and one that came is never lost.
+RECEIPT_GRACE_S to finish it. So a receipt that overtakes the gateway's group commit is no mismatch, and one that came
+is never lost.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db import transaction
 
@@ -14,23 +14,18 @@ from billing.ledger.signals import announce
 from billing.ledger.wallet import lock_wallet
 from billing.pricing.rating import FREE, RatedCost
 from billing.usage.models import UsageAdjustment, UsageRecord
-from billing.usage.services import cost_of
+from billing.usage.services import COST_COLUMNS, cost_of
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
     reasoning_tokens: int
+    cache_write_tokens: int = 0
 
     def __sub__(self, other: Counts) -> Counts:
-        return Counts(
-            self.prompt_tokens - other.prompt_tokens,
-            self.cached_tokens - other.cached_tokens,
-            self.completion_tokens - other.completion_tokens,
-            self.reasoning_tokens - other.reasoning_tokens,
-        )
+        return Counts(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 NO_TOKENS = Counts(0, 0, 0, 0)
@@ -39,18 +34,8 @@ NO_TOKENS = Counts(0, 0, 0, 0)
 def effective(record: UsageRecord) -> tuple[Counts, RatedCost]:
     """The record's counts and cost with every correction so far."""
     rows: list[UsageRecord | UsageAdjustment] = [record, *record.adjustments.all()]
-    counts = Counts(
-        sum(row.prompt_tokens for row in rows),
-        sum(row.cached_tokens for row in rows),
-        sum(row.completion_tokens for row in rows),
-        sum(row.reasoning_tokens for row in rows),
-    )
-    cost = RatedCost(
-        sum(row.input_cost_nano for row in rows),
-        sum(row.cached_cost_nano for row in rows),
-        sum(row.output_cost_nano for row in rows),
-    )
-    return counts, cost
+    counts = Counts(*(sum(getattr(row, name) for row in rows) for name in Counts._fields))
+    return counts, RatedCost(*(sum(getattr(row, name) for row in rows) for name in COST_COLUMNS))
 
 
 @transaction.atomic
@@ -77,13 +62,8 @@ def adjust_record(
         record=record,
         organization_id=record.organization_id,
         reason=reason,
-        prompt_tokens=tokens.prompt_tokens,
-        cached_tokens=tokens.cached_tokens,
-        completion_tokens=tokens.completion_tokens,
-        reasoning_tokens=tokens.reasoning_tokens,
-        input_cost_nano=cost.input_nano,
-        cached_cost_nano=cost.cached_nano,
-        output_cost_nano=cost.output_nano,
+        **tokens._asdict(),
+        **dict(zip(COST_COLUMNS, cost, strict=True)),
         created_at=now,
     )
     _settle(adjustment, cost.total_nano, record)

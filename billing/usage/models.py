@@ -7,11 +7,11 @@ from operator import add
 
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Expression, F, Q
 
 # The parts of a record's cost; each is rounded once, and stands on an invoice line of its own.
 COST_KINDS = ("input", "cached", "cache_write", "output", "reasoning", "minimum")
-_TOTAL = reduce(add, (F(f"{kind}_cost_nano") for kind in COST_KINDS))
+_TOTAL: Expression = reduce(add, (F(f"{kind}_cost_nano") for kind in COST_KINDS[1:]), F(f"{COST_KINDS[0]}_cost_nano"))  # type: ignore[assignment]  # a sum of F
 
 
 class RecordStatus(models.TextChoices):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -21,6 +21,7 @@ from billing.ledger.posting import Posting, post
 from billing.ledger.wallet import lock_wallets
 from billing.pricing.rating import FREE, RatedCost, rate
 from billing.usage.models import RecordStatus
+from billing.usage.request_ids import ATTEMPTS
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +48,12 @@ class OpenRecord:
     end_user: str = ""
     # False for an upstream without a journal.
     expects_receipt: bool = True
+    # Which try of its operation, from 1.
+    attempt: int = 1
 
     def __post_init__(self) -> None:
+        if not 1 <= self.attempt <= ATTEMPTS:
+            raise ValueError(f"attempt is {self.attempt}; an operation has 1 to {ATTEMPTS}.")
         if self.hold_nano < 0:
             raise ValueError(f"hold_nano is {self.hold_nano}; a hold cannot be below zero.")
         if len(self.end_user) > END_USER_LIMIT or "\x00" in self.end_user:
@@ -58,8 +63,24 @@ class OpenRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Statement:
+    """What an upstream without a journal said at the end of its answer: its own id of the request, and its counts.
+
+    Kept beside the record as a receipt of `source`, so that the upstream's bill can be held against it.
+    """
+
+    source: str
+    upstream_id: str
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class FinishedRecord:
-    """How a request ended. Prompt tokens include the cached ones, completion tokens the reasoning ones."""
+    """How a request ended. Prompt tokens include the cached ones and those written to the cache, completion tokens the
+    reasoning ones."""
 
     request_id: UUID
     status: str
@@ -73,11 +94,15 @@ class FinishedRecord:
     duration_ms: float | None
     finished_at: datetime
     is_estimated: bool = False
+    cache_write_tokens: int = 0
+    statement: Statement | None = None
 
     def __post_init__(self) -> None:
         if self.status not in RecordStatus.values or self.status == RecordStatus.STARTED:
             raise ValueError(f"status {self.status!r} is not completed, cancelled or failed.")
-        if not (0 <= self.cached_tokens <= self.prompt_tokens and 0 <= self.reasoning_tokens <= self.completion_tokens):
+        parts_fit = self.cached_tokens + self.cache_write_tokens <= self.prompt_tokens
+        parts_fit = parts_fit and 0 <= self.reasoning_tokens <= self.completion_tokens
+        if not parts_fit or min(self.cached_tokens, self.cache_write_tokens) < 0:
             raise ValueError(
                 f"prompt {self.prompt_tokens}, cached {self.cached_tokens}, completion {self.completion_tokens}, "
                 f"reasoning {self.reasoning_tokens}: a part is larger than its whole, or below zero."
@@ -88,12 +113,13 @@ class FinishedRecord:
 
 _OPEN = """
 INSERT INTO billing_usage_record (request_id, organization_id, project_id, api_key_id, model, price_id, deployment_id,
-    protocol, is_stream, hold_nano, started_at, gateway_id, end_user, expects_receipt, status)
+    protocol, is_stream, hold_nano, started_at, gateway_id, end_user, expects_receipt, attempt, status)
 SELECT opened.*, 'started'
   FROM unnest(%s::uuid[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[],
-              %s::text[], %s::boolean[], %s::bigint[], %s::timestamptz[], %s::text[], %s::text[], %s::boolean[])
+              %s::text[], %s::boolean[], %s::bigint[], %s::timestamptz[], %s::text[], %s::text[], %s::boolean[],
+              %s::smallint[])
     AS opened (request_id, organization_id, project_id, api_key_id, model, price_id, deployment_id, protocol, is_stream,
-               hold_nano, started_at, gateway_id, end_user, expects_receipt)
+               hold_nano, started_at, gateway_id, end_user, expects_receipt, attempt)
   JOIN billing_account account ON account.organization_id = opened.organization_id
   JOIN billing_price price ON price.id = opened.price_id AND price.currency = account.currency
     AND (price.organization_id IS NULL OR price.organization_id = opened.organization_id)
@@ -115,6 +141,7 @@ _OPEN_FIELDS = (
     "gateway_id",
     "end_user",
     "expects_receipt",
+    "attempt",
 )
 
 
@@ -161,30 +188,53 @@ class StartedRow:
     started_at: datetime
     input_nano: int
     cached_input_nano: int | None
+    cache_write_nano: int | None
     output_nano: int
+    reasoning_nano: int | None
+    minimum_nano: int
 
 
 _LOCK_STARTED = """
 SELECT record.request_id, record.organization_id, record.started_at,
-       price.input_nano, price.cached_input_nano, price.output_nano
+       price.input_nano, price.cached_input_nano, price.cache_write_nano, price.output_nano, price.reasoning_nano,
+       price.minimum_nano
   FROM billing_usage_record record JOIN billing_price price ON price.id = record.price_id
  WHERE record.request_id = ANY(%s::uuid[]) AND record.status = 'started'
  ORDER BY record.request_id FOR NO KEY UPDATE OF record
 """
-_FINISH = """
-UPDATE billing_usage_record record
-   SET status = v.status, prompt_tokens = v.prompt_tokens, cached_tokens = v.cached_tokens,
-       completion_tokens = v.completion_tokens, reasoning_tokens = v.reasoning_tokens,
-       finish_reason = v.finish_reason, error_code = v.error_code, ttft_ms = v.ttft_ms, duration_ms = v.duration_ms,
-       finished_at = v.finished_at, is_estimated = v.is_estimated, input_cost_nano = v.input_cost_nano,
-       cached_cost_nano = v.cached_cost_nano, output_cost_nano = v.output_cost_nano
-  FROM unnest(%s::uuid[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::text[],
-              %s::float8[], %s::float8[], %s::timestamptz[], %s::boolean[], %s::bigint[], %s::bigint[], %s::bigint[])
-    AS v (request_id, status, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, finish_reason,
-          error_code, ttft_ms, duration_ms, finished_at, is_estimated, input_cost_nano, cached_cost_nano,
-          output_cost_nano)
- WHERE record.request_id = v.request_id AND record.status = 'started'
-"""
+_FINAL_COLUMNS = {
+    "request_id": "uuid",
+    "status": "text",
+    "prompt_tokens": "bigint",
+    "cached_tokens": "bigint",
+    "cache_write_tokens": "bigint",
+    "completion_tokens": "bigint",
+    "reasoning_tokens": "bigint",
+    "finish_reason": "text",
+    "error_code": "text",
+    "ttft_ms": "float8",
+    "duration_ms": "float8",
+    "finished_at": "timestamptz",
+    "is_estimated": "boolean",
+}
+# In the order of RatedCost's fields.
+COST_COLUMNS = (
+    "input_cost_nano",
+    "cached_cost_nano",
+    "output_cost_nano",
+    "cache_write_cost_nano",
+    "reasoning_cost_nano",
+    "minimum_cost_nano",
+)
+_UPSTREAM = "upstream_id"
+_WRITTEN = (*list(_FINAL_COLUMNS)[1:], *COST_COLUMNS, _UPSTREAM)
+_TYPES = (*_FINAL_COLUMNS.values(), *["bigint"] * len(COST_COLUMNS), "text")
+# The ids stand there twice: the array lets PostgreSQL leave out the months that have none of them.
+_FINISH = f"""
+UPDATE billing_usage_record record SET {", ".join(f"{name} = v.{name}" for name in _WRITTEN)}
+  FROM unnest({", ".join(f"%s::{kind}[]" for kind in _TYPES)}) AS v (request_id, {", ".join(_WRITTEN)})
+ WHERE record.request_id = v.request_id AND record.request_id = ANY(%s::uuid[]) AND record.status = 'started'
+"""  # noqa: S608 - constants only
 
 
 def finish_records(rows: Sequence[FinishedRecord]) -> dict[UUID, int]:
@@ -204,6 +254,7 @@ def finish_records(rows: Sequence[FinishedRecord]) -> dict[UUID, int]:
         costs = {row.request_id: cost_of(wanted[row.request_id].status, row, wanted[row.request_id]) for row in started}
         _write_final([wanted[row.request_id] for row in started], costs)
         _post_usage(started, costs)
+        _keep_statements([wanted[row.request_id] for row in started])
         totals = {request_id: cost.total_nano for request_id, cost in costs.items()}
         return totals | _costs_of_final(wanted.keys() - totals.keys())
 
@@ -215,7 +266,14 @@ def cost_of(status: str, price: Any, counts: Any) -> RatedCost:
     """
     if status not in BILLED:
         return FREE
-    return rate(price, counts.prompt_tokens, counts.cached_tokens, counts.completion_tokens)
+    return rate(
+        price,
+        counts.prompt_tokens,
+        counts.cached_tokens,
+        counts.completion_tokens,
+        counts.reasoning_tokens,
+        counts.cache_write_tokens,
+    )
 
 
 def _lock_started(request_ids: list[UUID]) -> list[StartedRow]:
@@ -229,24 +287,15 @@ def _write_final(rows: list[FinishedRecord], costs: dict[UUID, RatedCost]) -> No
         return
     values = [
         (
-            row.request_id,
-            row.status,
-            row.prompt_tokens,
-            row.cached_tokens,
-            row.completion_tokens,
-            row.reasoning_tokens,
-            row.finish_reason,
-            row.error_code,
-            row.ttft_ms,
-            row.duration_ms,
-            row.finished_at,
-            row.is_estimated,
+            *(getattr(row, name) for name in _FINAL_COLUMNS),
             *costs[row.request_id],
+            row.statement.upstream_id if row.statement else "",
         )
         for row in rows
     ]
+    columns = [list(column) for column in zip(*values, strict=True)]
     with connection.cursor() as cursor:
-        cursor.execute(_FINISH, [list(column) for column in zip(*values, strict=True)])
+        cursor.execute(_FINISH, [*columns, columns[0]])
 
 
 def _post_usage(started: list[StartedRow], costs: dict[UUID, RatedCost]) -> None:
@@ -266,6 +315,28 @@ def _post_usage(started: list[StartedRow], costs: dict[UUID, RatedCost]) -> None
             for row in paid
         ]
     )
+
+
+_KEEP_STATEMENTS = """
+INSERT INTO billing_receipt (source, sequence, upstream_id, request_id, tenant, organization_id, model, status,
+    prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, error_code, started_at, finished_at, match_class,
+    is_settled, note)
+SELECT v.source, NULL, v.upstream_id, v.request_id, record.organization_id::text, record.organization_id, record.model,
+       record.status, v.prompt_tokens, v.cached_tokens, v.completion_tokens, v.reasoning_tokens, record.error_code,
+       record.started_at, record.finished_at, 'pending', false, ''
+  FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
+    AS v (request_id, source, upstream_id, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens)
+  JOIN billing_usage_record record ON record.request_id = v.request_id
+ON CONFLICT (source, request_id) WHERE sequence IS NULL DO NOTHING
+"""
+
+
+def _keep_statements(rows: list[FinishedRecord]) -> None:
+    """What upstreams said, as receipts; the next run of reconciliation judges them like an engine's."""
+    said = [(row.request_id, *astuple(row.statement)) for row in rows if row.statement is not None]
+    if said:
+        with connection.cursor() as cursor:
+            cursor.execute(_KEEP_STATEMENTS, [list(column) for column in zip(*said, strict=True)])
 
 
 def _costs_of_final(request_ids: set[UUID]) -> dict[UUID, int]:
