@@ -48,7 +48,7 @@ def test_everything_an_accountant_looks_for_is_there(account):
         "Zażółć & Gęślą GmbH",
         "Łąkowa 7",
         "Łódź",
-        "Tax id PL5260001246",
+        "Tax ID PL5260001246",
         "ada@example.com",
         invoice.number,
         "2 June 2026",
