@@ -222,12 +222,15 @@ def end_leftovers(data_dir: Path) -> None:
     """End a server that outlived its supervisor, and wait for the children of one that was killed.
 
     Two servers on one data folder would corrupt it. Every PostgreSQL process has the data folder as its working
-    directory, so a reused process id is not mistaken for one.
+    directory, so a reused process id is not mistaken for one. A new server also refuses to start while the kernel
+    still holds a dying process's share of the old one's memory.
     """
     deadline = time.monotonic() + LEFTOVER_TIMEOUT_S
     asked: set[int] = set()
-    while leftovers := set(processes_in(data_dir)):
+    while (leftovers := set(processes_in(data_dir))) or is_memory_in_use(data_dir):
         if time.monotonic() > deadline:
+            if not leftovers:
+                return  # not ours to free; the server's own message will say so
             for process_id in leftovers:
                 os.kill(process_id, signal.SIGKILL)
         elif main := leftovers & {main_process_id(data_dir)} - asked:
@@ -238,10 +241,26 @@ def end_leftovers(data_dir: Path) -> None:
 
 
 def main_process_id(data_dir: Path) -> int:
+    lines = pid_file_lines(data_dir)
+    return int(lines[0]) if lines else 0
+
+
+def is_memory_in_use(data_dir: Path) -> bool:
+    """Whether the shared memory that postmaster.pid names (seventh line: key and id) is still attached."""
+    lines = pid_file_lines(data_dir)
+    if len(lines) < 7:
+        return False
+    segment_id = lines[6].split()[-1:]
+    # Columns: key, id, permissions, size, creator, last user, attached processes.
+    segments = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
+    return any(columns[1:2] == segment_id and columns[6] != "0" for columns in segments)
+
+
+def pid_file_lines(data_dir: Path) -> list[str]:
     try:
-        return int((data_dir / "postmaster.pid").read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return 0
+        return (data_dir / "postmaster.pid").read_text().splitlines()
+    except OSError:
+        return []
 
 
 def processes_in(folder: Path) -> Iterator[int]:

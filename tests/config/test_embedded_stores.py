@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import psycopg
@@ -13,7 +14,7 @@ import redis
 
 from config.local import postgres as postgres_module
 from config.local.postgres import EmbeddedPostgres
-from config.local.program import Program, free_port, spawn, stop, wait_until_ready
+from config.local.program import Program, ProgramFailed, free_port, spawn, stop, wait_until_ready
 from config.local.valkey import EmbeddedValkey
 
 
@@ -26,8 +27,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(program: Program) -> subprocess.Popen[bytes]:
-    process = spawn(program, output=subprocess.DEVNULL)
-    wait_until_ready(program, process)
+    with tempfile.TemporaryFile() as log:
+        process = spawn(program, output=log)
+        try:
+            wait_until_ready(program, process)
+        except ProgramFailed as error:
+            log.seek(0)
+            raise ProgramFailed(f"{error}\n{log.read().decode()}") from error
     return process
 
 
