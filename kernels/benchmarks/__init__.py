@@ -1,0 +1,1 @@
+"""Correctness first, then time: `python -m kernels.benchmarks.run`."""

@@ -1,0 +1,480 @@
+"""Triton code of attention over the staged cache."""
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from kernels.turboquant.device import hadamard_product
+
+
+@triton.jit
+def _centroids(low, negative, B0: tl.constexpr, B1: tl.constexpr, B2: tl.constexpr, B3: tl.constexpr):
+    """float16 centroids from magnitudes 0 to 3 and signs, chosen as bits: selects on floats cost a conversion each."""
+    bits = tl.where((low & 2) != 0, tl.where((low & 1) != 0, B3, B2), tl.where((low & 1) != 0, B1, B0))
+    return (bits | (negative << 15)).to(tl.int16).to(tl.float16, bitcast=True)
+
+
+@triton.jit
+def _three_bit_quarter(
+    low,
+    signs_ptr,
+    base,
+    r,
+    quarter: tl.constexpr,
+    SIZE: tl.constexpr,
+    PAGE: tl.constexpr,
+    DOT: tl.constexpr,
+    B0: tl.constexpr,
+    B1: tl.constexpr,
+    B2: tl.constexpr,
+    B3: tl.constexpr,
+):
+    # Elements quarter * SIZE / 4 + r: the sign of element e is bit e // (SIZE / 8) of byte e % (SIZE / 8).
+    token = base + tl.arange(0, PAGE)
+    plane = tl.load(signs_ptr + token[:, None] * (SIZE // 8) + (r % (SIZE // 8))[None, :]).to(tl.int32)
+    negative = (plane >> (2 * quarter + r // (SIZE // 8))[None, :]) & 1
+    return _centroids((low >> (2 * quarter)) & 3, negative, B0, B1, B2, B3).to(DOT)
+
+
+@triton.jit
+def _weigh(s, seen, most, total):
+    """Online softmax: the new maximum, the factor of what was summed before, the weights, the new total."""
+    s = tl.where(seen[None, :], s, -1e30)
+    new_most = tl.maximum(most, tl.max(s, 1))
+    shrink = tl.exp(most - new_most)
+    p = tl.where(seen[None, :], tl.exp(s - new_most[:, None]), 0.0)
+    return new_most, shrink, p, total * shrink + tl.sum(p, 1)
+
+
+@triton.jit
+def _fp8_pages(
+    first,
+    last,
+    table_ptr,
+    k_ptr,
+    v_ptr,
+    head,
+    position,
+    scale,
+    r,
+    q0,
+    q1,
+    q2,
+    q3,
+    most,
+    total,
+    a0,
+    a1,
+    a2,
+    a3,
+    KV_HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    PAGE: tl.constexpr,
+    DOT: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    Q: tl.constexpr = SIZE // 4
+    token = tl.arange(0, PAGE)
+    for page in tl.range(first, last, num_stages=STAGES):
+        base = (tl.load(table_ptr + page).to(tl.int64) * KV_HEADS + head) * PAGE
+        at = (base + token)[:, None] * SIZE + r[None, :]
+        s = tl.dot(q0, tl.trans(tl.load(k_ptr + at).to(DOT)))
+        s = tl.dot(q1, tl.trans(tl.load(k_ptr + at + Q).to(DOT)), s)
+        s = tl.dot(q2, tl.trans(tl.load(k_ptr + at + 2 * Q).to(DOT)), s)
+        s = tl.dot(q3, tl.trans(tl.load(k_ptr + at + 3 * Q).to(DOT)), s)
+        most, shrink, p, total = _weigh(s * scale, page * PAGE + token <= position, most, total)
+        p = p.to(DOT)
+        a0 = tl.dot(p, tl.load(v_ptr + at).to(DOT), a0 * shrink[:, None])
+        a1 = tl.dot(p, tl.load(v_ptr + at + Q).to(DOT), a1 * shrink[:, None])
+        a2 = tl.dot(p, tl.load(v_ptr + at + 2 * Q).to(DOT), a2 * shrink[:, None])
+        a3 = tl.dot(p, tl.load(v_ptr + at + 3 * Q).to(DOT), a3 * shrink[:, None])
+    return most, total, a0, a1, a2, a3
+
+
+@triton.jit
+def _three_bit_pages(
+    first,
+    last,
+    table_ptr,
+    kl_ptr,
+    ks_ptr,
+    kc_ptr,
+    vl_ptr,
+    vs_ptr,
+    vc_ptr,
+    head,
+    position,
+    scale,
+    r,
+    q0,
+    q1,
+    q2,
+    q3,
+    most,
+    total,
+    a0,
+    a1,
+    a2,
+    a3,
+    B0: tl.constexpr,
+    B1: tl.constexpr,
+    B2: tl.constexpr,
+    B3: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    PAGE: tl.constexpr,
+    DOT: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    Q: tl.constexpr = SIZE // 4
+    token = tl.arange(0, PAGE)
+    for page in tl.range(first, last, num_stages=STAGES):
+        base = (tl.load(table_ptr + page).to(tl.int64) * KV_HEADS + head) * PAGE
+        low = tl.load(kl_ptr + (base + token)[:, None] * Q + r[None, :]).to(tl.int32)
+        s = tl.dot(q0, tl.trans(_three_bit_quarter(low, ks_ptr, base, r, 0, SIZE, PAGE, DOT, B0, B1, B2, B3)))
+        s = tl.dot(q1, tl.trans(_three_bit_quarter(low, ks_ptr, base, r, 1, SIZE, PAGE, DOT, B0, B1, B2, B3)), s)
+        s = tl.dot(q2, tl.trans(_three_bit_quarter(low, ks_ptr, base, r, 2, SIZE, PAGE, DOT, B0, B1, B2, B3)), s)
+        s = tl.dot(q3, tl.trans(_three_bit_quarter(low, ks_ptr, base, r, 3, SIZE, PAGE, DOT, B0, B1, B2, B3)), s)
+        s = s * (tl.load(kc_ptr + base + token).to(tl.float32) * scale)[None, :]
+        most, shrink, p, total = _weigh(s, page * PAGE + token <= position, most, total)
+        p = (p * tl.load(vc_ptr + base + token).to(tl.float32)[None, :]).to(DOT)
+        low = tl.load(vl_ptr + (base + token)[:, None] * Q + r[None, :]).to(tl.int32)
+        a0 = tl.dot(
+            p, _three_bit_quarter(low, vs_ptr, base, r, 0, SIZE, PAGE, DOT, B0, B1, B2, B3), a0 * shrink[:, None]
+        )
+        a1 = tl.dot(
+            p, _three_bit_quarter(low, vs_ptr, base, r, 1, SIZE, PAGE, DOT, B0, B1, B2, B3), a1 * shrink[:, None]
+        )
+        a2 = tl.dot(
+            p, _three_bit_quarter(low, vs_ptr, base, r, 2, SIZE, PAGE, DOT, B0, B1, B2, B3), a2 * shrink[:, None]
+        )
+        a3 = tl.dot(
+            p, _three_bit_quarter(low, vs_ptr, base, r, 3, SIZE, PAGE, DOT, B0, B1, B2, B3), a3 * shrink[:, None]
+        )
+    return most, total, a0, a1, a2, a3
+
+
+@triton.jit(do_not_specialize=["rows", "table_width", "anchors", "recent"])
+def attend_kernel(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    kl_ptr,
+    ks_ptr,
+    kc_ptr,
+    vl_ptr,
+    vs_ptr,
+    vc_ptr,
+    fp8_table_ptr,
+    tq_table_ptr,
+    positions_ptr,
+    acc_ptr,
+    ml_ptr,
+    rows,
+    table_width,
+    anchors,
+    recent,
+    scale,
+    B0: tl.constexpr,
+    B1: tl.constexpr,
+    B2: tl.constexpr,
+    B3: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    SIZE: tl.constexpr,
+    PAGE: tl.constexpr,
+    SPLIT: tl.constexpr,
+    SPLITS: tl.constexpr,
+    DOT: tl.constexpr,
+    STAGES: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """One program: one query row, one KV head, one run of SPLIT pages. Splits stand at absolute positions, so that
+    neither the batch nor the other rows change the order of a sum. q is rotated [B * rows, KV_HEADS * GROUP, SIZE]."""
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    split = tl.program_id(2)
+    sequence = row // rows
+    position = (tl.load(positions_ptr + sequence) + row % rows).to(tl.int32)
+    own = position // PAGE
+    first = split * SPLIT
+    last = tl.minimum(first + SPLIT, own + 1)
+    if OVERLAP:
+        gdc_launch_dependents()
+        gdc_wait()
+    if first >= last:
+        return
+    Q: tl.constexpr = SIZE // 4
+    h = tl.arange(0, 16)
+    r = tl.arange(0, Q)
+    qb = (row * KV_HEADS + head) * GROUP
+    hm = (h < GROUP)[:, None]
+    q0 = tl.load(q_ptr + (qb + h)[:, None] * SIZE + r[None, :], mask=hm, other=0.0).to(DOT)
+    q1 = tl.load(q_ptr + (qb + h)[:, None] * SIZE + Q + r[None, :], mask=hm, other=0.0).to(DOT)
+    q2 = tl.load(q_ptr + (qb + h)[:, None] * SIZE + 2 * Q + r[None, :], mask=hm, other=0.0).to(DOT)
+    q3 = tl.load(q_ptr + (qb + h)[:, None] * SIZE + 3 * Q + r[None, :], mask=hm, other=0.0).to(DOT)
+    most = tl.full((16,), -1e30, tl.float32)
+    total = tl.zeros((16,), tl.float32)
+    a0 = tl.zeros((16, Q), tl.float32)
+    a1 = tl.zeros((16, Q), tl.float32)
+    a2 = tl.zeros((16, Q), tl.float32)
+    a3 = tl.zeros((16, Q), tl.float32)
+    fp8_table = fp8_table_ptr + sequence * table_width
+    tq_table = tq_table_ptr + sequence * table_width
+    # Anchors, then stale pages, then recent ones: three runs in order of position, any of them empty.
+    stale = tl.minimum(tl.maximum(first, anchors), last)
+    fresh = tl.minimum(tl.maximum(stale, own - recent + 1), last)
+    most, total, a0, a1, a2, a3 = _fp8_pages(
+        first,
+        stale,
+        fp8_table,
+        k_ptr,
+        v_ptr,
+        head,
+        position,
+        scale,
+        r,
+        q0,
+        q1,
+        q2,
+        q3,
+        most,
+        total,
+        a0,
+        a1,
+        a2,
+        a3,
+        KV_HEADS,
+        SIZE,
+        PAGE,
+        DOT,
+        STAGES,
+    )
+    most, total, a0, a1, a2, a3 = _three_bit_pages(
+        stale,
+        fresh,
+        tq_table,
+        kl_ptr,
+        ks_ptr,
+        kc_ptr,
+        vl_ptr,
+        vs_ptr,
+        vc_ptr,
+        head,
+        position,
+        scale,
+        r,
+        q0,
+        q1,
+        q2,
+        q3,
+        most,
+        total,
+        a0,
+        a1,
+        a2,
+        a3,
+        B0,
+        B1,
+        B2,
+        B3,
+        KV_HEADS,
+        SIZE,
+        PAGE,
+        DOT,
+        STAGES,
+    )
+    most, total, a0, a1, a2, a3 = _fp8_pages(
+        fresh,
+        last,
+        fp8_table,
+        k_ptr,
+        v_ptr,
+        head,
+        position,
+        scale,
+        r,
+        q0,
+        q1,
+        q2,
+        q3,
+        most,
+        total,
+        a0,
+        a1,
+        a2,
+        a3,
+        KV_HEADS,
+        SIZE,
+        PAGE,
+        DOT,
+        STAGES,
+    )
+    out = (row * KV_HEADS + head) * SPLITS + split
+    at = acc_ptr + (out * 16 + h)[:, None] * SIZE + r[None, :]
+    tl.store(at, a0, mask=hm)
+    tl.store(at + Q, a1, mask=hm)
+    tl.store(at + 2 * Q, a2, mask=hm)
+    tl.store(at + 3 * Q, a3, mask=hm)
+    tl.store(ml_ptr + out * 32 + h, most)
+    tl.store(ml_ptr + out * 32 + 16 + h, total)
+
+
+@triton.jit
+def _join_splits(acc_ptr, ml_ptr, first, used, head, SIZE: tl.constexpr, JOIN: tl.constexpr):
+    """Softmax over the splits of one query head, JOIN at a time from split 0 on: the order of the sums is that of
+    positions."""
+    d = tl.arange(0, SIZE)
+    j = tl.arange(0, JOIN)
+    most = -1e30
+    total = 0.0
+    acc = tl.zeros((SIZE,), tl.float32)
+    for start in range(0, used, JOIN):
+        live = start + j < used
+        at = first + start + j
+        m = tl.load(ml_ptr + at * 32 + head, mask=live, other=-1e30)
+        new_most = tl.maximum(most, tl.max(m))
+        weight = tl.where(live, tl.exp(m - new_most), 0.0)
+        old = tl.exp(most - new_most)
+        part = tl.load(acc_ptr + (at * 16 + head)[:, None] * SIZE + d[None, :], mask=live[:, None], other=0.0)
+        acc = acc * old + tl.sum(part * weight[:, None], 0)
+        total = total * old + tl.sum(tl.load(ml_ptr + at * 32 + 16 + head, mask=live, other=0.0) * weight)
+        most = new_most
+    return acc / total
+
+
+@triton.jit(do_not_specialize=["rows"])
+def merge_kernel(
+    acc_ptr,
+    ml_ptr,
+    positions_ptr,
+    out_ptr,
+    rows,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    SIZE: tl.constexpr,
+    RUN: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
+    """Join the splits of one query head; RUN is the number of tokens of a split."""
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    used = ((tl.load(positions_ptr + row // rows) + row % rows) // RUN + 1).to(tl.int32)
+    y = _join_splits(acc_ptr, ml_ptr, (row * KV_HEADS + head // GROUP) * SPLITS, used, head % GROUP, SIZE, 16)
+    tl.store(out_ptr + (row * KV_HEADS * GROUP + head) * SIZE + tl.arange(0, SIZE), y)
+
+
+@triton.jit(do_not_specialize=["rows", "table_width"])
+def prepare_kernel(
+    mixed_ptr,
+    q_norm_ptr,
+    k_norm_ptr,
+    cos_ptr,
+    sin_ptr,
+    signs_ptr,
+    hadamard_ptr,
+    positions_ptr,
+    table_ptr,
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    rows,
+    table_width,
+    total_rows,
+    PARTS: tl.constexpr,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    ROOT: tl.constexpr,
+    HALF: tl.constexpr,
+    PAGE: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """Between the projection and attention, one program a row and head: sum the parts of the product, norm and RoPE
+    for q and k,
+    rotate, and write k and v to their FP8 page. mixed [PARTS, rows, HEADS * (q | gate) | k | v]."""
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    r = tl.arange(0, SIZE)
+    i = tl.arange(0, ROOT)
+    h = tl.load(hadamard_ptr + i[:, None] * ROOT + i[None, :])
+    sign = tl.load(signs_ptr + r)
+    if OVERLAP:
+        gdc_launch_dependents()
+        gdc_wait()
+    WIDTH: tl.constexpr = (HEADS * 2 + KV_HEADS * 2) * SIZE
+    column = tl.where(head < HEADS, head * 2, HEADS + head) * SIZE
+    position = tl.load(positions_ptr + row // rows).to(tl.int64) + row % rows
+    rotated = r < 2 * HALF
+    partner = tl.where(rotated, tl.where(r < HALF, r + HALF, r - HALF), r)
+    x = tl.zeros((SIZE,), tl.float32)
+    y = tl.zeros((SIZE,), tl.float32)
+    for part in tl.static_range(PARTS):
+        base = mixed_ptr + (part * total_rows + row) * WIDTH + column
+        x += tl.load(base + r).to(tl.float32)
+        y += tl.load(base + partner).to(tl.float32)
+    if head < HEADS + KV_HEADS:
+        norm_ptr = q_norm_ptr if head < HEADS else k_norm_ptr
+        scale = tl.rsqrt(tl.sum(x * x) / SIZE + 1e-6)
+        x = x * scale * (1.0 + tl.load(norm_ptr + r))
+        y = y * scale * (1.0 + tl.load(norm_ptr + partner))
+        cos = tl.load(cos_ptr + position * HALF + r % HALF, mask=rotated, other=1.0)
+        sin = tl.load(sin_ptr + position * HALF + r % HALF, mask=rotated, other=0.0)
+        x = x * cos + tl.where(r < HALF, -y, y) * sin
+    x = hadamard_product(x * sign, h, ROOT)
+    if head < HEADS:
+        tl.store(q_ptr + (row * HEADS + head) * SIZE + r, x)
+    else:
+        kv = (head - HEADS) % KV_HEADS
+        page = tl.load(table_ptr + (row // rows) * table_width + position // PAGE).to(tl.int64)
+        to = ((page * KV_HEADS + kv) * PAGE + position % PAGE) * SIZE + r
+        x = tl.minimum(tl.maximum(x, -448.0), 448.0)
+        if head < HEADS + KV_HEADS:
+            tl.store(k_ptr + to, x.to(k_ptr.dtype.element_ty))
+        else:
+            tl.store(v_ptr + to, x.to(v_ptr.dtype.element_ty))
+
+
+@triton.jit(do_not_specialize=["rows"])
+def finish_kernel(
+    acc_ptr,
+    ml_ptr,
+    positions_ptr,
+    mixed_ptr,
+    signs_ptr,
+    hadamard_ptr,
+    out_ptr,
+    rows,
+    total_rows,
+    output_scale,
+    PARTS: tl.constexpr,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    ROOT: tl.constexpr,
+    RUN: tl.constexpr,
+    SPLITS: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """After attention, one program a row and query head: join the splits in order, rotate back, gate, round."""
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    d = tl.arange(0, SIZE)
+    i = tl.arange(0, ROOT)
+    h = tl.load(hadamard_ptr + i[:, None] * ROOT + i[None, :])
+    sign = tl.load(signs_ptr + d)
+    if OVERLAP:
+        gdc_launch_dependents()
+        gdc_wait()
+    GROUP: tl.constexpr = HEADS // KV_HEADS
+    used = ((tl.load(positions_ptr + row // rows) + row % rows) // RUN + 1).to(tl.int32)
+    joined = _join_splits(acc_ptr, ml_ptr, (row * KV_HEADS + head // GROUP) * SPLITS, used, head % GROUP, SIZE, 16)
+    y = hadamard_product(joined, h, ROOT) * sign
+    gate = tl.zeros((SIZE,), tl.float32)
+    for part in tl.static_range(PARTS):
+        base = mixed_ptr + (part * total_rows + row) * ((HEADS + KV_HEADS) * 2 * SIZE)
+        gate += tl.load(base + (head * 2 + 1) * SIZE + d).to(tl.float32)
+    y = y / (1.0 + tl.exp(-gate)) * output_scale
+    if out_ptr.dtype.element_ty == tl.float8e4nv:
+        y = tl.minimum(tl.maximum(y, -448.0), 448.0)
+    tl.store(out_ptr + (row * HEADS + head) * SIZE + d, y.to(out_ptr.dtype.element_ty))

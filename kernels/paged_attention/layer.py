@@ -1,0 +1,133 @@
+"""A decode step of an attention layer between its projections, through Triton: three kernels."""
+
+from __future__ import annotations
+
+import torch
+
+from kernels.paged_attention.attend import SPLIT_TOKENS
+from kernels.paged_attention.cache import PagePools
+from kernels.paged_attention.stage import Staging
+from kernels.turboquant.reference import CENTROID_BITS
+from kernels.turboquant.rotate import constants
+
+
+def decode_step(
+    mixed: torch.Tensor,
+    pools: PagePools,
+    fp8_table: torch.Tensor,
+    three_bit_table: torch.Tensor,
+    positions: torch.Tensor,
+    staging: Staging,
+    q_norm: torch.Tensor,
+    k_norm: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    *,
+    heads: int,
+    wide: bool = False,
+    split_tokens: int = SPLIT_TOKENS,
+    overlap: bool = False,
+) -> torch.Tensor:
+    """Norms, RoPE, the write to the FP8 page, attention and the gate for [parts, B, T, heads (q | gate) | k | v].
+
+    The parts of a product that was split over K are added in order. Row t of sequence b stands at positions[b] + t;
+    all rows are written before any is attended to. Returns bfloat16 [B, T, heads D].
+    """
+    import triton.language as tl
+
+    from kernels.paged_attention.device import attend_kernel, finish_kernel, prepare_kernel
+
+    parts, batch, rows, _ = mixed.shape
+    kv_heads, page, size = pools.keys.shape[1], pools.page_tokens, pools.keys.shape[3]
+    if page != staging.page_tokens:
+        raise ValueError(f"the pools have pages of {page} tokens, the staging rule says {staging.page_tokens}")
+    total, pages = batch * rows, fp8_table.shape[1]
+    split = max(split_tokens // page, 1)
+    splits = -(-pages // split)
+    sign, small = constants(size, mixed.device)
+    q = torch.empty(total, heads, size, device=mixed.device)
+    acc, most_total = (
+        torch.empty(total * kv_heads * splits, 16, size, device=mixed.device),
+        torch.empty(total * kv_heads * splits, 32, device=mixed.device),
+    )
+    out = torch.empty(batch, rows, heads * size, dtype=torch.bfloat16, device=mixed.device)
+    shape = {"KV_HEADS": kv_heads, "SIZE": size}
+    start = {"OVERLAP": overlap} | ({"launch_pdl": True} if overlap else {})
+    prepare_kernel[(total, heads + 2 * kv_heads)](
+        mixed,
+        q_norm,
+        k_norm,
+        cos,
+        sin,
+        sign,
+        small,
+        positions,
+        fp8_table,
+        q,
+        pools.keys,
+        pools.values,
+        rows,
+        pages,
+        total,
+        PARTS=parts,
+        HEADS=heads,
+        ROOT=small.shape[0],
+        HALF=cos.shape[1],
+        PAGE=page,
+        num_warps=2,
+        **shape,
+        **start,
+    )
+    k, v = pools.three_bit_keys, pools.three_bit_values
+    attend_kernel[(total, kv_heads, splits)](
+        q,
+        pools.keys,
+        pools.values,
+        k.low,
+        k.signs,
+        k.scale,
+        v.low,
+        v.signs,
+        v.scale,
+        fp8_table,
+        three_bit_table,
+        positions,
+        acc,
+        most_total,
+        rows,
+        pages,
+        staging.anchors,
+        staging.recent,
+        size**-0.5,
+        *CENTROID_BITS,
+        GROUP=heads // kv_heads,
+        PAGE=page,
+        SPLIT=split,
+        SPLITS=splits,
+        DOT=tl.float32 if wide else tl.float16,
+        STAGES=3,
+        num_warps=4,
+        **shape,
+        **start,
+    )
+    finish_kernel[(total, heads)](
+        acc,
+        most_total,
+        positions,
+        mixed,
+        sign,
+        small,
+        out,
+        rows,
+        total,
+        1.0,
+        PARTS=parts,
+        HEADS=heads,
+        ROOT=small.shape[0],
+        RUN=split * page,
+        SPLITS=splits,
+        num_warps=2,
+        **shape,
+        **start,
+    )
+    return out
