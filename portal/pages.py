@@ -46,6 +46,7 @@ MEMBER_PAGES = [
         [
             ("Usage", "chart-column", "usage"),
             ("Billing", "wallet", "billing"),
+            ("Exports", "download", "exports"),
             ("Limits", "gauge", "limits"),
             ("Alerts", "bell", "alerts"),
             ("Members", "users", "members"),
@@ -76,6 +77,9 @@ OPERATOR_PAGES = [
         [
             ("Invoice run", "receipt", "operator_invoices"),
             ("Reconciliation", "scale", "operator_reconciliation"),
+            ("Payment events", "credit-card", "operator_events"),
+            ("Promo codes", "gift", "operator_promo_codes"),
+            ("Tax rates", "file-text", "operator_tax_rates"),
         ],
     ),
 ]

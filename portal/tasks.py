@@ -32,7 +32,9 @@ def close_organizations() -> int:
 
 @shared_task(name="portal.tasks.run_invoices")  # type: ignore[untyped-decorator]  # Celery has no types
 def run_invoices(run_id: int) -> None:
-    operator.execute_run(run_id)
+    """A slice; the next one is a task of its own, so that a long run holds no worker for long."""
+    if operator.execute_run(run_id):
+        run_invoices.delay(run_id)
 
 
 @shared_task(name="portal.tasks.tidy_operations")  # type: ignore[untyped-decorator]  # Celery has no types

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver, include, path
+from django.urls import URLPattern, URLResolver, include, path, re_path
 
 from portal.alerts import views as alerts
 from portal.alerts import webhook_views as webhooks
 from portal.api_keys import management_views as management_keys
 from portal.api_keys import views as api_keys
 from portal.audit import views as audit
+from portal.billing_pages import credit_views as credit
+from portal.billing_pages import export_views as exports
 from portal.billing_pages import usage_views as usage
 from portal.billing_pages import views as billing
 from portal.catalog import views as catalog
@@ -17,6 +19,7 @@ from portal.mailbox import views as mailbox
 from portal.operations import views as operations
 from portal.operator import acting_views as acting
 from portal.operator import catalog_views as operator_catalog
+from portal.operator import finance_views as finance
 from portal.operator import money_views as operator_money
 from portal.operator import views as operator
 from portal.organizations import views as organizations
@@ -46,8 +49,18 @@ organization_pages: list[URLPattern | URLResolver] = [
     path("billing", billing.billing, name="billing"),
     path("billing/ledger", billing.ledger, name="ledger"),
     path("billing/details", billing.details, name="billing_details"),
+    path("billing/credit", credit.credit, name="credit"),
+    path("billing/credit/new", credit.top_up_new, name="top_up_new"),
+    path("billing/credit/redeem", credit.redeem, name="promo_redeem"),
+    path("billing/credit/auto", credit.auto_recharge, name="auto_recharge"),
+    path("billing/credit/page", credit.payment_page, name="payment_page"),
+    path("billing/credit/<int:top_up_id>", credit.top_up, name="top_up"),
+    path("billing/credit-notes/<int:credit_note_id>.pdf", billing.credit_note_pdf, name="credit_note_pdf"),
+    path("exports", exports.exports, name="exports"),
+    path("exports/<int:export_id>", exports.download, name="export_download"),
     path("billing/invoices/<int:invoice_id>", billing.invoice, name="invoice"),
     path("billing/invoices/<int:invoice_id>.pdf", billing.invoice_pdf, name="invoice_pdf"),
+    path("billing/invoices/<int:invoice_id>.csv", billing.invoice_annex, name="invoice_annex"),
     path("limits", quotas.limits, name="limits"),
     path("limits/<int:quota_id>/remove", quotas.remove, name="limit_remove"),
     path("members", organizations.members, name="members"),
@@ -100,6 +113,23 @@ operator_pages: list[URLPattern | URLResolver] = [
     path("invoices/run", operator_money.run, name="operator_invoice_run"),
     path("invoices/<int:invoice_id>", operator_money.invoice, name="operator_invoice"),
     path("invoices/<int:invoice_id>.pdf", operator_money.invoice_pdf, name="operator_invoice_pdf"),
+    path("invoices/<int:invoice_id>.csv", finance.invoice_annex, name="operator_invoice_annex"),
+    re_path(
+        r"^invoices/(?P<invoice_id>\d+)/(?P<act>credit|payment|void|write_off)$",
+        finance.invoice_act,
+        name="operator_invoice_act",
+    ),
+    path("credit-notes/<int:credit_note_id>.pdf", finance.credit_note_pdf, name="operator_credit_note_pdf"),
+    path("organizations/<slug:slug>/money", finance.money, name="operator_money"),
+    path("organizations/<slug:slug>/money/refund/<int:top_up_id>", finance.refund, name="operator_refund"),
+    path("organizations/<slug:slug>/money/fees", finance.fee_new, name="operator_fee_new"),
+    path("organizations/<slug:slug>/money/fees/<int:fee_id>/end", finance.fee_end, name="operator_fee_end"),
+    path("organizations/<slug:slug>/money/exemption", finance.exemption, name="operator_exemption"),
+    path("promo-codes", finance.promo_codes, name="operator_promo_codes"),
+    path("promo-codes/<int:promo_code_id>/switch", finance.promo_code_switch, name="operator_promo_code_switch"),
+    path("tax-rates", finance.tax_rates, name="operator_tax_rates"),
+    path("payment-events", finance.payment_events, name="operator_events"),
+    path("payment-events/<int:event_id>/replay", finance.payment_event_replay, name="operator_event_replay"),
     path("reconciliation", operator_money.reconciliation, name="operator_reconciliation"),
 ]
 

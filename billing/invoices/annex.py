@@ -20,6 +20,7 @@ COLUMNS = (
     "requests",
     "prompt_tokens",
     "cached_tokens",
+    "cache_write_tokens",
     "completion_tokens",
     "cost",
     "currency",
@@ -29,13 +30,14 @@ COLUMNS = (
 _ANNEX = """
 SELECT to_char(record.started_at AT TIME ZONE %(zone)s, 'YYYY-MM-DD'), record.project_id, record.api_key_id,
        record.model, part.kind, SUM(part.requests)::bigint, SUM(part.prompt_tokens)::bigint,
-       SUM(part.cached_tokens)::bigint, SUM(part.completion_tokens)::bigint, SUM(part.cost_nano)::bigint
+       SUM(part.cached_tokens)::bigint, SUM(part.cache_write_tokens)::bigint, SUM(part.completion_tokens)::bigint, SUM(part.cost_nano)::bigint
   FROM (
-    SELECT request_id, 'usage' AS kind, 1 AS requests, prompt_tokens, cached_tokens, completion_tokens, cost_nano
+    SELECT request_id, 'usage' AS kind, 1 AS requests, prompt_tokens, cached_tokens, cache_write_tokens, completion_tokens,
+           cost_nano
       FROM billing_usage_record
      WHERE organization_id = %(organization_id)s AND invoice_id = %(invoice_id)s
     UNION ALL
-    SELECT record_id, 'adjustment', 0, prompt_tokens, cached_tokens, completion_tokens, cost_nano
+    SELECT record_id, 'adjustment', 0, prompt_tokens, cached_tokens, cache_write_tokens, completion_tokens, cost_nano
       FROM billing_usage_adjustment
      WHERE organization_id = %(organization_id)s AND invoice_id = %(invoice_id)s
   ) part JOIN billing_usage_record record USING (request_id)

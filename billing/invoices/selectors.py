@@ -20,7 +20,6 @@ from billing.invoices.models import (
     LineKind,
 )
 from billing.invoices.wording import Wording
-from billing.money import from_minor
 from billing.tax.models import TaxKind
 
 
@@ -300,7 +299,7 @@ def credit_note_document(note: CreditNote) -> CreditNoteDocument:
     )
 
 
-def outstanding_nano(organization_id: int) -> int:
-    """What the organization owes on issued invoices, all open ones together."""
-    rows = Invoice.objects.filter(organization_id=organization_id, status__in=OPEN_STATUSES)
-    return sum(from_minor(due_minor(row), row.currency) for row in rows)
+def overdue_of(organization_id: int) -> list[Invoice]:
+    """What is past due, oldest first."""
+    rows = Invoice.objects.filter(organization_id=organization_id, status=InvoiceStatus.PAST_DUE)
+    return list(rows.select_related("push").order_by("due_at"))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db import transaction
+
 from billing.accounts.services import lock_account
-from billing.errors import InvoiceStateRefused
+from billing.errors import InvoiceStateRefused, KeyReused
 from billing.invoices.models import OPEN_STATUSES, Invoice, InvoiceStatus
 from billing.invoices.selectors import due_minor
 from billing.invoices.services import mark_paid
@@ -17,6 +19,9 @@ from billing.ledger.wallet import lock_wallet
 from billing.money import from_minor
 from billing.payments.gateway import InvoiceFact
 from billing.payments.models import EventOutcome, Payment
+
+# The provider of payments that a person booked.
+BY_HAND = "by hand"
 
 
 @dataclass(frozen=True)
@@ -100,3 +105,25 @@ def post_payment(
     post([Posting(TransactionKind.PAYMENT, key, entries, reason=reason, actor_id=actor_id)])
     if not is_written_off:
         announce(invoice.organization_id, amount_nano)
+
+
+@transaction.atomic
+def record_payment(invoice: Invoice, *, reference: str, actor_id: int, now: datetime) -> Invoice:
+    """Book all that is due as paid outside of the provider, e.g. by bank transfer, under the payer's reference.
+
+    A repeat with the reference on a paid invoice changes nothing. Refused when nothing is due, and when the reference
+    paid another invoice.
+    """
+    lock_account(invoice.organization_id)
+    invoice = Invoice.objects.select_for_update(of=("self",)).get(id=invoice.id)
+    known = Payment.objects.filter(provider=BY_HAND, provider_payment_id=reference).first()
+    if known is not None and known.invoice_id != invoice.id:
+        raise KeyReused(reference, "payment")
+    if known is not None:
+        return invoice
+    amount_minor = due_minor(invoice)
+    if amount_minor == 0:
+        raise InvoiceStateRefused(str(invoice), invoice.status, InvoiceStatus.PAID)
+    post_payment(invoice, provider=BY_HAND, payment_id=reference, amount_minor=amount_minor, actor_id=actor_id, now=now)
+    mark_paid(invoice, now=now)
+    return invoice

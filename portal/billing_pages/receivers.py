@@ -1,4 +1,4 @@
-"""Billing says when an organization is to be suspended for an unpaid invoice, and when that is over."""
+"""What billing asks of the portal: to suspend an organization for an unpaid invoice, to release it, and for names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 from django.dispatch import receiver
 
 from billing.dunning.signals import suspension_due, suspension_over
-from portal.organizations.models import Organization
+from billing.exports.names import Names, names_wanted
+from portal.api_keys.models import ApiKey
+from portal.organizations.models import Organization, Project
 from portal.organizations.services import set_suspended
 
 
@@ -22,3 +24,15 @@ def suspend(organization_id: int, reason: str, **_: Any) -> bool:
 def resume(organization_id: int, reason: str, **_: Any) -> None:
     organization = Organization.objects.get(id=organization_id)
     set_suspended(organization=organization, is_suspended=False, actor=None, reason=reason)
+
+
+@receiver(names_wanted)
+def name_parts(organization_id: int, **_: Any) -> Names:
+    """Of projects and keys, also of those that are gone from the pages."""
+    projects = Project.objects.filter(organization_id=organization_id)
+    api_keys = ApiKey.objects.filter(organization_id=organization_id)
+    return Names(
+        organization=Organization.objects.values_list("name", flat=True).get(id=organization_id),
+        projects=dict(projects.values_list("id", "name")),
+        api_keys=dict(api_keys.values_list("id", "name")),
+    )

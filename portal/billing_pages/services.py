@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from django.db import transaction
+from django.utils import timezone
 
 from billing.accounts import selectors as accounts
 from billing.accounts import services as billing_accounts
+from billing.credits import promo, recharge, topups
+from billing.credits.models import TopUp
+from billing.errors import PaymentsNotConfigured
+from billing.exports import services as exports
 from billing.ledger import services as ledger
+from billing.payments.configuration import configured_gateway, takes_payments
+from billing.payments.services import payer_of
 from portal.audit.services import record_event
 from portal.organizations.models import Organization
 from portal.users.models import User
@@ -60,4 +67,127 @@ def change_billing_details(*, organization: Organization, address: dict[str, str
         subject=organization,
         before=before,
         after=address,
+    )
+
+
+def buy_credit(
+    *, organization: Organization, amount_minor: int, keeps_card: bool, key: str, return_url: str, actor: User
+) -> TopUp:
+    """A payment page for credit. Nothing is bought yet: the payment is what the ledger and the audit log will know."""
+    top_up = topups.open_checkout(
+        organization_id=organization.id,
+        amount_minor=amount_minor,
+        key=key,
+        keeps_card=keeps_card,
+        return_url=return_url,
+        actor_id=actor.id,
+    )
+    record_event(
+        organization_id=organization.id,
+        actor=actor,
+        action="credit.checkout_opened",
+        subject=top_up,
+        after={"amount_minor": amount_minor, "currency": top_up.currency},
+    )
+    return top_up
+
+
+@transaction.atomic
+def redeem_code(*, organization: Organization, text: str, actor: User) -> None:
+    grant = promo.redeem(organization_id=organization.id, text=text, actor_id=actor.id, now=timezone.now())
+    record_event(
+        organization_id=organization.id,
+        actor=actor,
+        action="credit.code_redeemed",
+        subject=grant,
+        label=grant.reason,
+        after={"amount_nano": grant.amount_nano},
+    )
+
+
+@transaction.atomic
+def change_auto_recharge(
+    *,
+    organization: Organization,
+    is_enabled: bool,
+    threshold_minor: int,
+    amount_minor: int,
+    monthly_ceiling_minor: int,
+    actor: User,
+) -> None:
+    rule = recharge.set_auto_recharge(
+        organization_id=organization.id,
+        is_enabled=is_enabled,
+        threshold_minor=threshold_minor,
+        amount_minor=amount_minor,
+        monthly_ceiling_minor=monthly_ceiling_minor,
+    )
+    record_event(
+        organization_id=organization.id,
+        actor=actor,
+        action="credit.auto_recharge_changed",
+        subject=rule,
+        label=organization.name,
+        after={
+            "is_enabled": is_enabled,
+            "threshold_minor": threshold_minor,
+            "amount_minor": amount_minor,
+            "monthly_ceiling_minor": monthly_ceiling_minor,
+        },
+    )
+
+
+def payment_page(*, organization: Organization, return_url: str) -> str:
+    """A link to the provider's own page, for this person now."""
+    if not takes_payments():
+        raise PaymentsNotConfigured
+    return configured_gateway().portal_link(payer_of(accounts.account_of(organization.id)), return_url)
+
+
+@transaction.atomic
+def change_language(*, organization: Organization, language: str, actor: User) -> None:
+    before = accounts.account_of(organization.id).language
+    if before == language:
+        return
+    billing_accounts.change_language(organization_id=organization.id, language=language)
+    record_event(
+        organization_id=organization.id,
+        actor=actor,
+        action="billing.language_changed",
+        subject=organization,
+        before={"language": before},
+        after={"language": language},
+    )
+
+
+@transaction.atomic
+def request_export(
+    *,
+    organization: Organization,
+    kind: str,
+    file_format: str,
+    period: str,
+    group_by: str,
+    project_id: int | None,
+    model: str,
+    end_user: str,
+    actor: User,
+) -> None:
+    export = exports.request_export(
+        organization_id=organization.id,
+        kind=kind,
+        file_format=file_format,
+        period=period,
+        group_by=group_by,
+        project_id=project_id,
+        model=model,
+        end_user=end_user,
+        actor_id=actor.id,
+    )
+    record_event(
+        organization_id=organization.id,
+        actor=actor,
+        action="usage.exported",
+        subject=export,
+        after={"kind": kind, "format": file_format, "period": period},
     )

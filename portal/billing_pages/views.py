@@ -9,12 +9,16 @@ from django.shortcuts import redirect
 
 from billing.accounts import selectors as accounts
 from billing.accounts.services import ADDRESS_FIELDS
+from billing.errors import InvalidAccount
+from billing.invoices import annex
 from billing.invoices import selectors as invoices
-from billing.invoices.models import Invoice
+from billing.invoices.models import CreditNote, Invoice
 from billing.invoices.pdf import render as render_pdf
+from billing.invoices.pdf import render_credit_note
 from billing.ledger import selectors as ledger_selectors
 from portal import access
 from portal.billing_pages import periods, services
+from portal.billing_pages.credit_forms import LanguageForm
 from portal.billing_pages.forms import BillingDetailsForm
 from portal.organizations.models import Organization
 from portal.pages import member_page
@@ -34,6 +38,7 @@ def billing(request: HttpRequest, slug: str) -> HttpResponse:
         "invoices": invoices.invoices_of(organization_id),
         "month_start": periods.this_month().start,
         "can_change": member.may(Permission.MANAGE_BILLING),
+        "overdue": invoices.overdue_of(organization_id),
     }
     return member_page(request, member, "billing", "portal/billing/billing.html", context)
 
@@ -59,12 +64,20 @@ def details(request: HttpRequest, slug: str) -> HttpResponse:
     member = access.member_for(request.user, slug, Permission.MANAGE_BILLING)
     account = accounts.account_of(member.organization_id)
     form = BillingDetailsForm(request.POST or None, initial={name: getattr(account, name) for name in ADDRESS_FIELDS})
-    if request.method == "POST" and form.is_valid():
-        services.change_billing_details(organization=member.organization, address=form.address(), actor=member.user)
-        messages.success(request, "The billing details are saved. Issued invoices keep theirs.")
-        return redirect("portal:billing", slug)
-    status = 400 if form.errors else 200
-    return member_page(request, member, "billing", "portal/billing/details.html", {"form": form}, status=status)
+    language_form = LanguageForm(request.POST or None, initial={"language": account.language})
+    if request.method == "POST" and form.is_valid() and language_form.is_valid():
+        language = language_form.cleaned_data["language"]
+        try:
+            services.change_billing_details(organization=member.organization, address=form.address(), actor=member.user)
+            services.change_language(organization=member.organization, language=language, actor=member.user)
+        except InvalidAccount as error:
+            form.add_error(error.field if error.field in form.fields else None, str(error))
+        else:
+            messages.success(request, "The billing details are saved. Issued invoices keep theirs.")
+            return redirect("portal:billing", slug)
+    context = {"form": form, "language_form": language_form}
+    status = 400 if form.errors or language_form.errors else 200
+    return member_page(request, member, "billing", "portal/billing/details.html", context, status=status)
 
 
 def _invoice_of(organization: Organization, invoice_id: int) -> Invoice:
@@ -78,7 +91,12 @@ def _invoice_of(organization: Organization, invoice_id: int) -> Invoice:
 def invoice(request: HttpRequest, slug: str, invoice_id: int) -> HttpResponse:
     member = access.member_for(request.user, slug)
     found = _invoice_of(member.organization, invoice_id)
-    context = {"invoice": found, "printed": invoices.document(found)}
+    context = {
+        "invoice": found,
+        "printed": invoices.document(found),
+        "credit_notes": invoices.credit_notes_of(found),
+        "due_minor": invoices.due_minor(found),
+    }
     return member_page(request, member, "billing", "portal/billing/invoice.html", context)
 
 
@@ -86,6 +104,33 @@ def invoice(request: HttpRequest, slug: str, invoice_id: int) -> HttpResponse:
 def invoice_pdf(request: HttpRequest, slug: str, invoice_id: int) -> HttpResponse:
     found = _invoice_of(access.organization_for(request.user, slug), invoice_id)
     return pdf_response(found, render_pdf(found))
+
+
+@login_required
+def invoice_annex(request: HttpRequest, slug: str, invoice_id: int) -> HttpResponse:
+    return annex_response(_invoice_of(access.organization_for(request.user, slug), invoice_id))
+
+
+@login_required
+def credit_note_pdf(request: HttpRequest, slug: str, credit_note_id: int) -> HttpResponse:
+    organization = access.organization_for(request.user, slug)
+    found = invoices.find_credit_note(credit_note_id)
+    if found is None or found.invoice.organization_id != organization.id:
+        raise Http404("No such credit note.")
+    return credit_note_response(found)
+
+
+def credit_note_response(note: CreditNote) -> HttpResponse:
+    headers = {"Content-Disposition": f'attachment; filename="credit-note-{note.number}.pdf"'}
+    return HttpResponse(render_credit_note(note), content_type="application/pdf", headers=headers)
+
+
+def annex_response(invoice: Invoice) -> HttpResponse:
+    """The usage behind an issued invoice, as CSV; a draft has none yet."""
+    if invoice.number is None:
+        raise Http404("A preview has no annex.")
+    headers = {"Content-Disposition": f'attachment; filename="invoice-{invoice.number}-usage.csv"'}
+    return HttpResponse(annex.render(invoice), content_type="text/csv; charset=utf-8", headers=headers)
 
 
 def pdf_response(invoice: Invoice, pdf: bytes) -> HttpResponse:

@@ -23,6 +23,9 @@ class InvoiceRun(models.Model):
     started_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     outcome = models.JSONField(default=dict, blank=True)
     error = models.CharField(max_length=500, blank=True)
+    # How many accounts there were at the start, and the organization behind which to go on.
+    account_total = models.PositiveIntegerField(default=0, db_default=0)
+    position = models.BigIntegerField(default=0, db_default=0)
     created_at = models.DateTimeField(default=timezone.now)
     finished_at = models.DateTimeField(null=True, blank=True)
 
@@ -31,6 +34,16 @@ class InvoiceRun(models.Model):
 
     def __str__(self) -> str:
         return f"{'Preview' if self.is_preview else 'Run'} of {self.period}"
+
+    @property
+    def done(self) -> int:
+        """Accounts that the run has passed."""
+        names = ("drafted", "finalized", "already_final", "empty", "still_open", "failed_count")
+        return sum(self.outcome.get(name, 0) for name in names)
+
+    @property
+    def percent(self) -> int:
+        return min(100, 100 * self.done // self.account_total) if self.account_total else 0
 
     @property
     def is_over(self) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import timedelta
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -19,12 +19,14 @@ from billing.reconciliation import selectors as reconciliation_selectors
 from portal import access
 from portal.billing_pages.views import pdf_response
 from portal.operator import services
+from portal.operator.finance_views import invoice_forms
 from portal.operator.forms import RunForm
 from portal.operator.models import InvoiceRun
 from portal.organizations import selectors as organizations
 from portal.pages import operator_page
 
 DAYS_SHOWN = 14
+PAGE_SIZE = 50
 
 
 def _month(text: str) -> str:
@@ -38,7 +40,8 @@ def invoices(request: HttpRequest) -> HttpResponse:
     """The month's invoices and its last run; while that goes on, the page's part renews itself."""
     access.require_operator(request.user)
     period = _month(request.GET.get("period", ""))
-    rows = invoice_selectors.invoices_in(period)
+    page = Paginator(invoice_selectors.invoices_page(period), PAGE_SIZE).get_page(request.GET.get("page"))
+    rows = list(page)
     by_id = organizations.organizations_by_id([row.organization_id for row in rows])
     run = InvoiceRun.objects.filter(period=period).select_related("started_by").order_by("-id").first()
     failed_ids = [organization_id for organization_id, _ in run.outcome.get("failed", [])] if run else []
@@ -47,9 +50,8 @@ def invoices(request: HttpRequest) -> HttpResponse:
         "period": period,
         "form": RunForm(initial={"period": period}),
         "rows": [(row, by_id[row.organization_id]) for row in rows],
-        "states": Counter(row.status for row in rows),
-        "total_minor": sum(row.total_minor for row in rows if row.status != "void"),
-        "currencies": {row.currency for row in rows},
+        "page": page,
+        "totals": invoice_selectors.totals_in(period),
         "run": run,
         "failed": [
             (failed_by_id.get(organization_id), reason)
@@ -88,6 +90,7 @@ def invoice(request: HttpRequest, invoice_id: int) -> HttpResponse:
         raise Http404("No such invoice.")
     tenant = organizations.organizations_by_id([found.organization_id])[found.organization_id]
     context = {"invoice": found, "printed": invoice_selectors.document(found), "tenant": tenant}
+    context |= invoice_forms(found, invoice_selectors.due_minor(found))
     return operator_page(request, "operator_invoices", "portal/operator/invoice.html", context)
 
 

@@ -9,10 +9,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from billing.errors import BillingError
-from billing.invoices.runs import run_month
+from billing.invoices.runs import RunSummary, account_count, is_complete, run_month
 from portal.audit.services import record_event
 from portal.operator.models import InvoiceRun, RunState
 from portal.users.models import User
+
+# Well below the time after which the broker gives a task to another worker.
+SLICE_S = 60.0
 
 
 @transaction.atomic
@@ -36,17 +39,38 @@ def _enqueue(run_id: int) -> None:
     run_invoices.delay(run_id)
 
 
-def execute_run(run_id: int) -> None:
-    """Does the run and keeps its outcome. A repeat of one that is over does nothing."""
+def execute_run(run_id: int) -> bool:
+    """One slice of the run; True when more is to be done, which the caller enqueues.
+
+    What is done is kept every few accounts, so that a killed worker's run goes on where it was. A repeat of one that is
+    over does nothing.
+    """
     claimed = InvoiceRun.objects.filter(id=run_id).exclude(state__in=[RunState.FINISHED, RunState.FAILED])
     if not claimed.update(state=RunState.RUNNING):
-        return
+        return False
     run = InvoiceRun.objects.get(id=run_id)
+    if not run.account_total:
+        run.account_total = account_count()
+
+    def keep(summary: RunSummary, position: int) -> None:
+        run.outcome, run.position = asdict(summary), position
+        run.save(update_fields=["outcome", "position", "account_total"])
+
     try:
-        run.outcome = asdict(run_month(run.period, preview=run.is_preview))
+        run_month(
+            run.period,
+            preview=run.is_preview,
+            summary=RunSummary(**run.outcome) if run.outcome else None,
+            after=run.position,
+            report=keep,
+            stop_after_s=SLICE_S,
+        )
+        if not is_complete(run.position):
+            return True
         run.state = RunState.FINISHED
     except BillingError as error:
         run.error = str(error)[:500]
         run.state = RunState.FAILED
     run.finished_at = timezone.now()
-    run.save(update_fields=["outcome", "state", "error", "finished_at"])
+    run.save(update_fields=["state", "error", "finished_at"])
+    return False

@@ -1,0 +1,99 @@
+"""Forms that concern what an organization pays, and how."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from billing.accounts.services import LANGUAGES
+from billing.exports.models import ExportFormat, ExportKind
+from billing.exports.reports import DIVISIONS
+from billing.money import MINOR_DIGITS, parse_nano, to_minor
+
+_DIVISION_NAMES = {"project": "Project", "api_key": "API key", "model": "Model", "end_user": "End user"}
+
+
+def read_minor(text: str, currency: str) -> int:
+    """`"1,250.00"` in whole cents; finer amounts are refused."""
+    try:
+        nano = parse_nano(text.replace(",", "").replace("$", "").replace("€", "").strip())
+    except ValueError as error:
+        raise ValidationError(str(error)) from None
+    step = 10 ** (9 - MINOR_DIGITS[currency])
+    if nano % step:
+        raise ValidationError(f"Enter at most {MINOR_DIGITS[currency]} decimals.")
+    return to_minor(nano, currency)
+
+
+class AmountField(forms.CharField):
+    """An amount as people type it; the form says in which currency, and gets whole cents."""
+
+    def __init__(self, **options: Any) -> None:
+        defaults = {"max_length": 24, "widget": forms.TextInput({"inputmode": "decimal", "autocomplete": "off"})}
+        super().__init__(**{**defaults, **options})
+
+
+class MoneyForm(forms.Form):
+    """`currency` is the account's. Amount fields come out in whole cents."""
+
+    def __init__(self, *args: Any, currency: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.currency = currency
+
+    def _clean_fields(self) -> None:
+        super()._clean_fields()  # type: ignore[misc]  # django-stubs leave it out
+        for name, field in self.fields.items():
+            if isinstance(field, AmountField) and self.cleaned_data.get(name):
+                try:
+                    self.cleaned_data[name] = read_minor(self.cleaned_data[name], self.currency)
+                except ValidationError as error:
+                    self.add_error(name, error)
+
+
+class TopUpForm(MoneyForm):
+    """`key` is made with the form, so that one form opens one payment however often it is sent."""
+
+    amount = AmountField(help_text="Between 5 and 50,000. Tax is added where it is due.")
+    keeps_card = forms.BooleanField(required=False, label="Keep the card for auto-recharge and unpaid invoices")
+    key = forms.UUIDField(widget=forms.HiddenInput)
+
+
+class PromoForm(forms.Form):
+    code = forms.CharField(max_length=60, label="Code", widget=forms.TextInput({"autocomplete": "off"}))
+
+
+class AutoRechargeForm(MoneyForm):
+    is_enabled = forms.BooleanField(required=False, label="Buy credit when it runs low")
+    threshold = AmountField(label="When less is left than")
+    amount = AmountField(label="Buy at least", help_text="More if it takes more to get above the line, in one charge.")
+    ceiling = AmountField(label="But at most in a month")
+
+
+class LanguageForm(forms.Form):
+    language = forms.ChoiceField(
+        choices=list(LANGUAGES.items()), help_text="Of invoices and reminders, with its dates and money."
+    )
+
+
+class ExportForm(forms.Form):
+    kind = forms.ChoiceField(choices=ExportKind.choices, label="What")
+    file_format = forms.ChoiceField(choices=ExportFormat.choices, label="Format")
+    period = forms.CharField(max_length=7, label="Month", widget=forms.TextInput({"type": "month"}))
+    group_by = forms.ChoiceField(
+        choices=[(name, _DIVISION_NAMES[name]) for name in DIVISIONS],
+        required=False,
+        label="Divided by",
+        help_text="For showback and chargeback.",
+    )
+    project = forms.ChoiceField(required=False, help_text="For requests.")
+    model = forms.ChoiceField(required=False, help_text="For requests.")
+    end_user = forms.CharField(required=False, max_length=256, label="End user", help_text="For requests.")
+
+    def __init__(self, *args: Any, projects: list[tuple[str, str]], models: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, choices in (("project", projects), ("model", [(model, model) for model in models])):
+            field = self.fields[name]
+            assert isinstance(field, forms.ChoiceField)
+            field.choices = [("", "All"), *choices]

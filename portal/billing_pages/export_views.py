@@ -1,0 +1,98 @@
+"""Exports: asked for, watched, downloaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.utils import timezone
+
+from billing.errors import ExportRefused, InvalidPeriod
+from billing.exports import focus, selectors, services
+from billing.exports.models import ExportKind
+from portal import access
+from portal.billing_pages import services as acts
+from portal.billing_pages.credit_forms import ExportForm
+from portal.catalog import selectors as catalog
+from portal.organizations import selectors as organizations
+from portal.organizations.models import Member
+from portal.pages import member_page
+
+SHOWN = 50
+CONTENT_TYPES = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+
+
+@login_required
+def exports(request: HttpRequest, slug: str) -> HttpResponse:
+    """The list and the form; while a file is being made, the list renews itself."""
+    member = access.member_for(request.user, slug)
+    if request.method == "POST":
+        return _ask(request, member)
+    return _page(request, member, _form(member, initial={"period": f"{timezone.localdate():%Y-%m}"}))
+
+
+def _form(member: Member, *args: Any, **kwargs: Any) -> ExportForm:
+    projects = [(str(project.id), project.name) for project in organizations.projects_of(member.organization)]
+    return ExportForm(*args, projects=projects, models=[model.name for model in catalog.all_models()], **kwargs)
+
+
+def _page(request: HttpRequest, member: Member, form: ExportForm) -> HttpResponse:
+    now = timezone.now()
+    rows = list(selectors.exports_of(member.organization_id)[:SHOWN])
+    context = {
+        "form": form,
+        "rows": [(row, selectors.is_downloadable(row, now=now)) for row in rows],
+        "is_working": any(not row.is_over for row in rows),
+        "focus_version": focus.VERSION,
+    }
+    is_part = request.headers.get("HX-Request") and not request.headers.get("HX-Boosted")
+    template = "portal/billing/_exports.html" if is_part else "portal/billing/exports.html"
+    return member_page(request, member, "exports", template, context, status=400 if form.errors else 200)
+
+
+def _ask(request: HttpRequest, member: Member) -> HttpResponse:
+    form = _form(member, request.POST)
+    if form.is_valid():
+        data = form.cleaned_data
+        try:
+            acts.request_export(
+                organization=member.organization,
+                kind=data["kind"],
+                file_format=data["file_format"],
+                period=data["period"],
+                group_by=data["group_by"],
+                project_id=int(data["project"]) if data["project"] else None,
+                model=data["model"],
+                end_user=data["end_user"],
+                actor=member.user,
+            )
+        except InvalidPeriod as error:
+            form.add_error("period", str(error))
+        except ExportRefused as error:
+            form.add_error(None, str(error))
+        else:
+            messages.success(request, "The export is being made; it appears below.")
+            return redirect("portal:exports", member.organization.slug)
+    return _page(request, member, form)
+
+
+@login_required
+def download(request: HttpRequest, slug: str, export_id: int) -> HttpResponseBase:
+    member = access.member_for(request.user, slug)
+    found = selectors.find_export(member.organization_id, export_id)
+    if found is None or not selectors.is_downloadable(found, now=timezone.now()):
+        raise Http404("No such file, or it is past its time.")
+    response = FileResponse(
+        services.path_of(found).open("rb"),
+        as_attachment=True,
+        filename=services.file_name(found),
+        content_type=CONTENT_TYPES[found.format],
+    )
+    response["X-Content-SHA256"] = found.sha256
+    if found.kind == ExportKind.FOCUS:
+        response["X-FOCUS-Version"] = focus.VERSION
+    return response

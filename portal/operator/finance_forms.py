@@ -1,0 +1,95 @@
+"""Forms of the operator's pages about money."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from billing.money import MINOR_DIGITS, parse_nano
+from portal.billing_pages.credit_forms import AmountField, MoneyForm
+
+CURRENCIES = [(currency, currency) for currency in MINOR_DIGITS]
+_DATE = {"type": "date"}
+
+
+class PromoCodeForm(forms.Form):
+    code = forms.CharField(required=False, max_length=40, help_text="Empty: one is made up that nobody can guess.")
+    description = forms.CharField(max_length=200, help_text="Stands in the ledger of whoever redeems it.")
+    amount = AmountField(label="Credit")
+    currency = forms.ChoiceField(choices=CURRENCIES)
+    max_redemptions = forms.IntegerField(min_value=1, max_value=1_000_000, initial=100, label="How many times")
+    valid_until = forms.DateField(
+        required=False, label="Redeem before", widget=forms.DateInput(_DATE), help_text="Empty: no end."
+    )
+    credit_days = forms.IntegerField(
+        required=False, min_value=1, max_value=3650, label="Credit lasts, days", help_text="Empty: for ever."
+    )
+
+    def clean_amount(self) -> int:
+        """In nano-units."""
+        try:
+            return parse_nano(self.cleaned_data["amount"].replace(",", "").strip())
+        except ValueError as error:
+            raise ValidationError(str(error)) from None
+
+
+class TaxRateForm(forms.Form):
+    country = forms.CharField(min_length=2, max_length=2, help_text="Two letters, such as DE.")
+    name = forms.CharField(max_length=40, initial="VAT", help_text="As invoices call it.")
+    percent = forms.DecimalField(min_value=0, max_value=99, max_digits=7, decimal_places=4)
+    effective_from = forms.DateField(label="From", widget=forms.DateInput(_DATE))
+
+
+class FeeForm(MoneyForm):
+    name = forms.CharField(max_length=120, help_text="As the invoice calls it.")
+    quantity = forms.IntegerField(min_value=1, max_value=1_000_000, initial=1)
+    unit_amount = AmountField(label="Amount a month, each")
+    starts_on = forms.DateField(label="From", widget=forms.DateInput(_DATE))
+
+
+class FeeEndForm(forms.Form):
+    ends_on = forms.DateField(label="First day without it", widget=forms.DateInput(_DATE))
+
+
+class RefundForm(MoneyForm):
+    amount = AmountField()
+    reason = forms.CharField(max_length=300)
+    key = forms.UUIDField(widget=forms.HiddenInput)
+
+
+class ExemptionForm(forms.Form):
+    tax_exemption = forms.CharField(
+        required=False,
+        max_length=40,
+        label="Exempt from tax because of",
+        help_text="Such as the number of a certificate; stands on invoices. Empty: tax is charged.",
+    )
+
+
+class CreditNoteForm(MoneyForm):
+    amount = AmountField(label="Amount, tax included")
+    reason = forms.CharField(max_length=300, help_text="Stands on the credit note.")
+    key = forms.UUIDField(widget=forms.HiddenInput)
+
+
+class ReasonForm(forms.Form):
+    reason = forms.CharField(max_length=300)
+
+
+class PaymentForm(forms.Form):
+    """Money that came outside of the provider, for all that is due."""
+
+    reference = forms.CharField(max_length=120, help_text="Such as the bank's reference; one reference pays once.")
+
+    def clean_reference(self) -> str:
+        return str(self.cleaned_data["reference"]).strip()
+
+
+def with_amount_due(form: type[MoneyForm], amount_minor: int, currency: str, **initial: Any) -> MoneyForm:
+    """A form that proposes all there is."""
+    digits = MINOR_DIGITS[currency]
+    whole, fraction = divmod(amount_minor, 10**digits)
+    text = f"{whole}.{fraction:0{digits}d}" if digits else str(whole)
+    return form(initial={"amount": text, **initial}, currency=currency)
