@@ -52,7 +52,7 @@ def hadamard(size: int) -> torch.Tensor:
     h = torch.ones(1, 1)
     while h.shape[0] < size:
         h = torch.cat([torch.cat([h, h], 1), torch.cat([h, -h], 1)])
-    return h / size**0.5
+    return torch.div(h, size**0.5)
 
 
 def rotation(size: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> torch.Tensor:
