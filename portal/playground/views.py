@@ -12,12 +12,13 @@ from portal import access
 from portal.catalog import selectors as catalog
 from portal.organizations import selectors as organizations
 from portal.pages import member_page
+from portal.permissions import Permission
 
 
 @login_required
 @ensure_csrf_cookie
 def playground(request: HttpRequest, slug: str) -> HttpResponse:
-    member = access.member_for(request.user, slug)
+    member = access.member_for(request.user, slug, Permission.USE_PLAYGROUND)
     models = catalog.published_models()
     now = timezone.now()
     prices = {model.name: pricing.current_price(model.name, now, member.organization_id) for model in models}

@@ -1,0 +1,107 @@
+"""One organization with a row of every kind, and a person of every role: what the walk over all addresses needs."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.test import Client
+from django.utils import timezone
+
+from billing.invoices.services import draft_invoice
+from portal.alerts import webhooks
+from portal.alerts.kinds import RuleKind
+from portal.alerts.services import create_rule
+from portal.api_keys import management
+from portal.api_keys.models import RetiredSecret
+from portal.api_keys.services import issue, rotate
+from portal.catalog.models import Deployment
+from portal.organizations.invitations import invite
+from portal.organizations.models import Member, Organization
+from portal.organizations.roles import Role
+from portal.quotas.models import Quota, QuotaKind, Window
+from portal.quotas.services import change_quota
+from portal.users.models import User
+from tests.factories.portal import make_cast, make_model, make_user
+from tests.factories.usage import use
+
+
+@dataclass
+class World:
+    organization: Organization
+    elsewhere: Organization
+    people: dict[str, User]
+    arguments: dict[str, Any]
+    secrets: dict[str, str] = field(default_factory=dict)
+    browsers: dict[str, Client] = field(default_factory=dict)
+
+    def browser(self, who: str) -> Client:
+        """Signed in once, and used again."""
+        if who not in self.browsers:
+            self.browsers[who] = Client()
+            if who in self.people:
+                self.browsers[who].force_login(self.people[who], backend="django.contrib.auth.backends.ModelBackend")
+        return self.browsers[who]
+
+    def program(self, role: str) -> Client:
+        """A client with a management key of this role."""
+        return Client(headers={"authorization": f"Bearer {self.secrets[role]}"})
+
+
+def make_world(monkeypatch: Any) -> World:
+    # No name server is asked; deliveries are made here, and not one is sent.
+    monkeypatch.setattr("portal.alerts.webhooks.resolve", lambda *_, **__: [])
+    cast = make_cast()
+    model = make_model()
+    organization = cast.organization
+    people = {"owner": cast.ada, "admin": cast.dee, "developer": cast.ben, "outsider": cast.cyd, "operator": cast.oda}
+    for role, name in ((Role.BILLING, "Bo"), (Role.VIEWER, "Vi")):
+        people[role.value] = make_user(name)
+        Member.objects.create(user=people[role.value], organization=organization, role=role)
+    # Someone to act on, so that nobody acts on themselves.
+    fay = Member.objects.create(user=make_user("Fay"), organization=organization, role=Role.VIEWER)
+    key = issue(project=cast.project, name="laptop", actor=cast.ada).api_key
+    rotate(api_key=key, overlap=timedelta(hours=1), actor=cast.ada)
+    owner = Member.objects.get(user=cast.ada, organization=organization)
+    secrets = {}
+    for role in Role:
+        issued = management.issue(maker=owner, name=role.value, role=role)
+        secrets[role.value] = issued.secret
+    spare = management.issue(maker=owner, name="spare", role=Role.VIEWER).key
+    change_quota(organization=organization, kind=QuotaKind.REQUESTS, window=Window.DAY, limit=5, actor=cast.ada)
+    quota = Quota.objects.get(organization=organization)
+    endpoint = webhooks.add(
+        organization=organization, url="https://example.com/hook", description="", actor=cast.ada
+    ).endpoint
+    arguments = {
+        "slug": organization.slug,
+        "project_slug": cast.project.slug,
+        "api_key_id": key.id,
+        "retired_id": RetiredSecret.objects.get(api_key=key).id,
+        "key_id": spare.id,
+        "request_id": use(key, model.name, started_at=timezone.now()),
+        "invoice_id": draft_invoice(organization_id=organization.id, period=f"{timezone.now():%Y-%m}").id,
+        "quota_id": quota.id,
+        "limit_id": quota.id,
+        "member_id": fay.id,
+        "invitation_id": invite(
+            organization=organization, email="eve@example.com", role=Role.DEVELOPER, actor=cast.ada
+        ).id,
+        "rule_id": create_rule(organization=organization, kind=RuleKind.FAILURES, thresholds=[20], actor=cast.ada).id,
+        "webhook_id": endpoint.id,
+        "delivery_id": webhooks.send_test(endpoint=endpoint, actor=cast.ada).id,
+        "model_id": model.id,
+        "deployment_id": Deployment.objects.get(model=model).id,
+    }
+    elsewhere = Member.objects.get(user=cast.cyd).organization
+    return World(organization, elsewhere, people, arguments, secrets)
+
+
+def unknown(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The same arguments, of rows that are not there."""
+    return {
+        name: uuid.uuid4() if name == "request_id" else value if isinstance(value, str) else 10**9
+        for name, value in arguments.items()
+    }
