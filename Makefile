@@ -14,6 +14,8 @@ export VAR_DIR ?= $(CURDIR)/var
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # As pip does: trust what this machine trusts, a company's proxy included.
 export UV_SYSTEM_CERTS := 1
+# Without its cache of compiled modules every process that starts compiles thousands of files again, 15 s each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help:  ## List the targets
