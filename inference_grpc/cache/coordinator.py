@@ -109,6 +109,8 @@ class CacheCoordinator:
     def commit(self, sequence: Sequence, computed: int) -> None:
         """The first `computed` tokens are computed and final; pages that became full can be found."""
         sequence.computed = computed
+        if computed < (sequence.published + 1) * self.page_tokens:  # plain decode, most of the time
+            return
         for number in range(sequence.published, self._findable_tokens(sequence, computed) // self.page_tokens):
             digest = self._hashes(sequence, number + 1)[number]
             if self._index.add(digest, sequence.page_ids[number]):

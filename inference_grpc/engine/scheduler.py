@@ -57,10 +57,14 @@ class Scheduler:
     def schedule(self) -> Batch:
         """The next step; empty only when there is nothing to do. Pages for all of it are held when it returns."""
         self.running.sort(key=_importance)
-        for sequence in list(self.running):
-            # Never a sequence that was preempted for a more important one a moment ago.
-            while sequence in self.running and not self._cache.extend(sequence, len(sequence.token_ids)):
-                self._preempt(self.running[-1])
+        granted, page_tokens = 0, self._cache.page_tokens
+        while granted < len(self.running):
+            sequence = self.running[granted]
+            tokens = len(sequence.token_ids)
+            if tokens <= len(sequence.page_ids) * page_tokens or self._cache.extend(sequence, tokens):
+                granted += 1
+            else:
+                self._preempt(self.running[-1])  # the least important; at last the sequence itself
         chunks = [Chunk(sequence, sequence.computed, 1) for sequence in self.running if sequence.remaining == 1]
         # Prefill goes on even when decoding alone fills the budget, if slowly.
         least = max(self._cache.page_tokens, self._block_tokens)

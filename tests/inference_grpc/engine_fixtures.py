@@ -10,6 +10,7 @@ import pytest
 
 from inference_grpc.config import EngineConfig
 from inference_grpc.engine import load_backend
+from inference_grpc.model.tiny import write_tiny
 from tests.inference_grpc.running import Client
 from tests.inference_grpc.tiny_model import write_gguf
 
@@ -19,6 +20,11 @@ MakeClient = Callable[..., Client]
 @pytest.fixture(scope="session")
 def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.fixture(scope="session")
+def hybrid_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny(tmp_path_factory.mktemp("hybrid") / "tiny-hybrid")
 
 
 @pytest.fixture
@@ -37,6 +43,7 @@ def make_client(tiny_path: Path) -> Iterator[MakeClient]:
         client.backend.close()
         client.backend.engine.check_integrity()
         assert client.backend.engine.cache.pool.held == 0
+        assert client.backend.engine.cache.slots.held == 0
 
 
 @pytest.fixture(scope="session")

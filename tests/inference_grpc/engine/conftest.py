@@ -1,3 +1,3 @@
-from tests.inference_grpc.engine_fixtures import embedded, make_client, tiny_path
+from tests.inference_grpc.engine_fixtures import embedded, hybrid_path, make_client, tiny_path
 
-__all__ = ["embedded", "make_client", "tiny_path"]
+__all__ = ["embedded", "hybrid_path", "make_client", "tiny_path"]

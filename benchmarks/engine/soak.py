@@ -1,0 +1,162 @@
+"""Many random requests through the whole engine on the tiny hybrid: every one ends, and no page or slot is lost.
+
+    python -m benchmarks.engine.soak [--requests 10000] [--longest 4000] [--seed 1] [--model tiny-random:qwen3_5]
+
+Lengths, shared beginnings, number of choices, stop strings, seeds, priorities, tenants, deadlines and cancels are drawn
+at random. Memory is small, so sequences are preempted and states evicted all the time. Some requests are repeated, and
+their texts at temperature 0 must be equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+
+from inference_grpc.config import EngineConfig
+from inference_grpc.core.backend import StepRows
+from inference_grpc.core.request import Request, SamplingParams
+from inference_grpc.engine import load_backend
+from inference_grpc.events import Failed, Finished, TextDelta
+
+AT_ONCE = 24
+
+
+@dataclass
+class Outcome:
+    finished: int = 0
+    cancelled: int = 0
+    failed: dict[str, int] = field(default_factory=dict)
+    tokens: int = 0
+    cached_tokens: int = 0
+    compared: int = 0
+    differing: int = 0
+    preemptions: int = 0
+    seconds: float = 0.0
+
+
+class Soak:
+    def __init__(self, model: str, longest: int, seed: int) -> None:
+        self._chance = random.Random(seed)
+        self._longest = longest
+        # Room for two of the longest and a little, so that they push one another out.
+        pages = 2 * (longest + 64) // 16 + 8
+        config = EngineConfig(
+            model=model, pages=pages, max_sequences=12, prefill_tokens=512, queue_limit=10_000, checkpoint_mib=1
+        )
+        self._backend = load_backend(config)
+        self._vocabulary = 200
+        self._beginnings = [self._random_tokens(n) for n in (40, 200, 700)]
+        self._changed = threading.Condition()
+        self._open: dict[int, list[str]] = {}
+        self._cancel_after: dict[int, int] = {}
+        self._texts: dict[tuple[object, ...], str] = {}
+        self._kinds: dict[int, tuple[object, ...]] = {}
+        self._outcome = Outcome()
+
+    def run(self, requests: int) -> Outcome:
+        began = time.monotonic()
+        self._backend.start(self._on_step)
+        for key in range(requests):
+            if key and key % 500 == 0:
+                print(f"{key} of {requests} submitted, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+            with self._changed:
+                self._changed.wait_for(lambda: len(self._open) < AT_ONCE)
+            request = self._request(key)
+            with self._changed:
+                self._open[key] = []
+                if self._chance.random() < 0.15:
+                    self._cancel_after[key] = self._chance.randrange(12)
+                elif request.sampling.temperature == 0 and not request.deadline_unix_ms:
+                    self._kinds[key] = (tuple(request.prompt), request.max_tokens, tuple(request.stop))
+            self._backend.submit(key, self._backend.prepare(request))
+            if self._cancel_after.get(key) == 0:
+                self._backend.cancel(key)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._open)
+        self._backend.close()
+        engine = self._backend.engine
+        engine.check_integrity()
+        if engine.cache.pool.held or engine.cache.slots.held:
+            raise AssertionError(f"{engine.cache.pool.held} pages and {engine.cache.slots.held} slots are still held")
+        self._outcome.preemptions = engine.scheduler.preemptions
+        self._outcome.cached_tokens = engine.counters.prefix_hit_tokens
+        self._outcome.tokens = engine.counters.prompt_tokens + engine.counters.completion_tokens
+        self._outcome.seconds = time.monotonic() - began
+        return self._outcome
+
+    def _request(self, key: int) -> Request:
+        chance = self._chance
+        if self._texts and chance.random() < 0.1:
+            prompt, max_tokens, stop = chance.choice(list(self._texts))
+            return Request(
+                str(key), list(prompt), SamplingParams(temperature=0.0), max_tokens=max_tokens, stop=list(stop)
+            )
+        beginning = chance.choice(self._beginnings) if chance.random() < 0.5 else []
+        # Most are short, some are as long as allowed.
+        length = max(int(self._longest ** chance.random()), 1)
+        prompt = (beginning + self._random_tokens(length))[: self._longest]
+        return Request(
+            str(key),
+            prompt,
+            SamplingParams(temperature=chance.choice([0.0, 0.0, 1.0]), seed=chance.randrange(1 << 32)),
+            tenant=f"tenant-{chance.randrange(3)}",
+            max_tokens=chance.randrange(1, 40),
+            stop=["e", "the"][: chance.randrange(3)],
+            n=chance.choice([1, 1, 1, 1, 2, 3]),
+            priority=chance.choice([0, 0, 0, 1]),
+            ignore_eos=True,
+            deadline_unix_ms=int(time.time() * 1000) + 200 if chance.random() < 0.03 else 0,
+        )
+
+    def _random_tokens(self, count: int) -> list[int]:
+        return [self._chance.randrange(7, self._vocabulary) for _ in range(count)]
+
+    def _on_step(self, rows: StepRows) -> None:
+        with self._changed:
+            for key, event in rows:
+                if isinstance(event, TextDelta):
+                    self._open[key].append(f"{event.choice}:{event.text}" if event.choice else event.text)
+                    if 0 < self._cancel_after.get(key, 0) <= len(self._open[key]):
+                        self._backend.cancel(key)
+                elif isinstance(event, Failed):
+                    self._outcome.failed[event.code] = self._outcome.failed.get(event.code, 0) + 1
+                    del self._open[key]
+                elif isinstance(event, Finished):
+                    self._end(key, is_cancelled=event.cancelled)
+            self._changed.notify_all()
+
+    def _end(self, key: int, *, is_cancelled: bool) -> None:
+        pieces = self._open.pop(key)
+        self._outcome.cancelled += is_cancelled
+        self._outcome.finished += not is_cancelled
+        kind = self._kinds.pop(key, None)
+        if is_cancelled or kind is None:
+            return
+        # The first choice alone: a repeat asks for one.
+        text = "".join(piece for piece in pieces if piece[:2] not in ("1:", "2:"))
+        if kind in self._texts:
+            self._outcome.compared += 1
+            self._outcome.differing += text != self._texts[kind]
+        elif len(self._texts) < 500:
+            self._texts[kind] = text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine.soak", description=__doc__)
+    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--longest", type=int, default=4000, help="prompt tokens")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--model", default="tiny-random:qwen3_5")
+    arguments = parser.parse_args()
+    outcome = Soak(arguments.model, arguments.longest, arguments.seed).run(arguments.requests)
+    print(outcome)
+    if outcome.differing or outcome.failed.keys() - {"deadline_exceeded"}:
+        raise SystemExit("repeated requests differ, or requests failed")
+
+
+if __name__ == "__main__":
+    main()
