@@ -135,8 +135,8 @@ def test_list_takes_the_same_queries_for_one_key_and_fifty(
     address = reverse("portal:api_keys", args=[cast.organization.slug])
     for number in range(60):
         issue(project=cast.project, name=f"key {number}", actor=cast.ada)
-    # Session, user, membership, projects, count, page, balance, switcher.
-    with django_assert_num_queries(8):  # type: ignore[attr-defined]
+    # Session, user, membership, projects, models, count, page, balance, switcher.
+    with django_assert_num_queries(9):  # type: ignore[attr-defined]
         client.get(address)
-    with django_assert_num_queries(8):  # type: ignore[attr-defined]
+    with django_assert_num_queries(9):  # type: ignore[attr-defined]
         client.get(address + "?page=2")
