@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.db import connection
@@ -76,16 +76,16 @@ _GROUPS = {
 _LOCAL_KEYS = {"hour": "%Y-%m-%d %H", "day": "%Y-%m-%d", "month": "%Y-%m"}
 _FIELDS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "cost_nano")
 _SUMS = ", ".join(f"SUM({name})::bigint" for name in _FIELDS)
+_NAMED_SUMS = ", ".join(f"SUM({name})::bigint AS {name}" for name in _FIELDS)
 _OF_RECORD = ", ".join(("1 AS requests", *(f"record.{name}" for name in _FIELDS[1:])))
 _OF_ADJUSTMENT = ", ".join(("0", *(f"adjustment.{name}" for name in _FIELDS[1:])))
-_SUMMARY = f"""
+_PARTS = f"""
 WITH rolled AS (
     SELECT * FROM unnest(%(rolled_starts)s::timestamptz[], %(rolled_ends)s::timestamptz[], %(grains_s)s::int[])
         AS rolled (since, until, grain_s)
 ), raw AS (
     SELECT * FROM unnest(%(raw_starts)s::timestamptz[], %(raw_ends)s::timestamptz[]) AS raw (since, until)
-)
-SELECT key, {_SUMS} FROM (
+), parts AS (
     SELECT {{of_record}} AS key, {_OF_RECORD}
       FROM raw JOIN billing_usage_record record ON record.started_at >= raw.since AND record.started_at < raw.until
      WHERE record.organization_id = %(organization_id)s AND record.status <> 'started'
@@ -96,7 +96,17 @@ SELECT key, {_SUMS} FROM (
       JOIN raw ON record.started_at >= raw.since AND record.started_at < raw.until
      WHERE adjustment.organization_id = %(organization_id)s
     {{rolled}}
-) parts GROUP BY key ORDER BY key
+)
+"""  # noqa: S608 - constants only
+_BY_KEY = f"SELECT key, {_SUMS} FROM parts GROUP BY key ORDER BY key"  # noqa: S608 - constants only
+# The largest by cost, and all others as one row with a null key.
+_RANKED = f"""
+, grouped AS (
+    SELECT key, {_NAMED_SUMS},
+           row_number() OVER (ORDER BY SUM(cost_nano) DESC, SUM(requests) DESC, key) AS rank
+      FROM parts GROUP BY key
+)
+SELECT CASE WHEN rank <= %(limit)s THEN key END, {_SUMS}, COUNT(*) FROM grouped GROUP BY 1 ORDER BY MIN(rank)
 """  # noqa: S608 - constants only
 _ROLLED = f"""
     UNION ALL
@@ -124,6 +134,37 @@ def summary(
     """Sums over [start, end) by `group_by`, one of total, model, project, api_key (each of
     the three also with the model, such as project_model, whose keys are `id|model`), status, protocol, end_user, hour,
     day, month; days and months are those of `time_zone`. One query; running requests are not counted."""
+    return [UsageSum(*row) for row in _read(organization_id, start, end, group_by, time_zone, _BY_KEY, {})]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The groups with the highest cost, first; all others together in `rest`, which stands for `rest_count` groups."""
+
+    rows: list[UsageSum]
+    rest: UsageSum | None
+    rest_count: int
+
+
+def ranking(organization_id: int, start: datetime, end: datetime, group_by: str, *, limit: int) -> Ranking:
+    """As `summary`, for groups of which there may be very many. One query."""
+    found = _read(organization_id, start, end, group_by, "UTC", _RANKED, {"limit": limit})
+    rows = [UsageSum(*row[:-1]) for row in found if row[0] is not None]
+    rest = next((row for row in found if row[0] is None), None)
+    if rest is None:
+        return Ranking(rows, None, 0)
+    return Ranking(rows, UsageSum("", *rest[1:-1]), rest[-1])
+
+
+def _read(
+    organization_id: int,
+    start: datetime,
+    end: datetime,
+    group_by: str,
+    time_zone: str,
+    ending: str,
+    more: dict[str, int],
+) -> list[tuple[Any, ...]]:  # rows as the query has them
     if group_by not in _GROUPS:
         raise ValueError(f"group_by is {group_by!r}; it must be one of {', '.join(_GROUPS)}.")
     group = _GROUPS[group_by]
@@ -131,7 +172,7 @@ def summary(
     split = _split(start, end, group_by, ZoneInfo(time_zone)) if group.of_rollup else Split([(start, end)], [])
     with connection.cursor() as cursor:
         cursor.execute(
-            _SUMMARY.format(**parts, rolled=_ROLLED.format(**parts) if split.rolled else ""),
+            _PARTS.format(**parts, rolled=_ROLLED.format(**parts) if split.rolled else "") + ending,
             {
                 "organization_id": organization_id,
                 "zone": time_zone,
@@ -140,9 +181,11 @@ def summary(
                 "grains_s": [grain_s for _, _, grain_s in split.rolled],
                 "raw_starts": [since for since, _ in split.raw],
                 "raw_ends": [until for _, until in split.raw],
+                **more,
             },
         )
-        return [UsageSum(*row) for row in cursor.fetchall()]
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
 
 
 class Split(NamedTuple):

@@ -119,6 +119,8 @@ class UsageRecord(models.Model):
         indexes = [
             # The usage page (newest first) and its keyset cursor.
             models.Index(F("organization"), F("started_at").desc(), F("request_id").desc(), name="billing_record_page"),
+            # The same list of one API key.
+            models.Index(F("api_key_id"), F("started_at").desc(), F("request_id").desc(), name="billing_record_by_key"),
             # Σ hold of an organization, and the sweep for stale records.
             models.Index(
                 fields=["organization", "started_at"], name="billing_record_started", condition=Q(status="started")

@@ -10,15 +10,17 @@ from uuid import UUID
 
 from django.db.models import Count, Q, QuerySet, Sum
 
-from billing.rollups.selectors import UsageSum, summary
+from billing.rollups.selectors import Ranking, UsageSum, ranking, summary
 from billing.usage.models import RecordStatus, UsageAdjustment, UsageRecord
 
 __all__ = [
+    "Ranking",
     "RecordDetail",
     "UsageFilters",
     "UsagePage",
     "UsageSum",
     "active_by_deployment",
+    "ranking",
     "record",
     "spent_nano",
     "summary",

@@ -22,6 +22,7 @@ from portal.pages import member_page
 
 PROTOCOLS = {"chat": "Chat Completions", "completions": "Completions", "responses": "Responses", "messages": "Messages"}
 GROUPS = {"model": "Model", "api_key": "API key", "project": "Project", "end_user": "End user"}
+GROUPS_SHOWN = 100
 METRICS = {"tokens": "Tokens", "spend": "Spend", "requests": "Requests"}
 
 
@@ -44,8 +45,9 @@ def overview(request: HttpRequest, slug: str) -> HttpResponse:
     period = periods.last_days(days)
     group = request.GET.get("group", "model")
     group = group if group in GROUPS else "model"
-    rows = usage.summary(member.organization_id, period.start, period.end, group)
-    total = periods.totals(rows)
+    ranking = usage.ranking(member.organization_id, period.start, period.end, group, limit=GROUPS_SHOWN)
+    rows = ranking.rows
+    total = periods.totals([*rows, *([ranking.rest] if ranking.rest else [])])
     latest = usage.usage_page(member.organization_id, limit=8).rows
     context = {
         "days": days,
@@ -55,6 +57,7 @@ def overview(request: HttpRequest, slug: str) -> HttpResponse:
         "group_label": GROUPS[group],
         "metrics": METRICS,
         "metric": request.GET.get("metric", "tokens"),
+        "rest": _rest_row(ranking, total),
         "rows": _group_rows(member.organization, group, rows, total),
         "total": total,
         "latest": latest,
@@ -73,13 +76,21 @@ def _group_rows(
     elif group == "project":
         names = {str(project.id): project.name for project in organizations.projects_of(organization)}
 
-    def share(row: usage.UsageSum) -> float:
-        if total.cost_nano:
-            return row.cost_nano / total.cost_nano
-        return row.requests / total.requests if total.requests else 0.0
-
-    labelled = [GroupRow(names.get(row.key, row.key) or "none", row, share(row)) for row in rows]
+    labelled = [GroupRow(names.get(row.key, row.key) or "none", row, _share(row, total)) for row in rows]
     return sorted(labelled, key=lambda row: (-row.share, row.label))
+
+
+def _rest_row(ranking: usage.Ranking, total: usage.UsageSum) -> GroupRow | None:
+    """All groups that are not shown by themselves."""
+    if ranking.rest is None:
+        return None
+    return GroupRow(f"{ranking.rest_count:,} others", ranking.rest, _share(ranking.rest, total))
+
+
+def _share(row: usage.UsageSum, total: usage.UsageSum) -> float:
+    if total.cost_nano:
+        return row.cost_nano / total.cost_nano
+    return row.requests / total.requests if total.requests else 0.0
 
 
 @login_required

@@ -150,6 +150,21 @@ class TestSums:
             selectors.summary(ada.organization_id, EVE - timedelta(days=40), NOW, "day", time_zone="Asia/Kolkata")
 
 
+class TestRanking:
+    def test_the_largest_come_first_and_the_others_are_one_row(self, ada: BillingAccount) -> None:
+        price = make_price()
+        for key, count in ((1, 1), (2, 3), (3, 2), (4, 1)):
+            make_calls(ada, price, count, api_key_id=key, started_at=EVE)
+        services.take_pending(now=NOW)
+        start = EVE - timedelta(hours=2)
+        found = selectors.ranking(ada.organization_id, start, NOW, "api_key", limit=2)
+        assert [(row.key, row.requests) for row in found.rows] == [("2", 3), ("3", 2)]
+        assert found.rest is not None
+        assert (found.rest.requests, found.rest_count) == (2, 2)
+        everything = selectors.ranking(ada.organization_id, start, NOW, "api_key", limit=4)
+        assert (len(everything.rows), everything.rest, everything.rest_count) == (4, None, 0)
+
+
 class TestTaking:
     def test_everything_pending_is_taken_once(self, ada: BillingAccount) -> None:
         make_calls(ada, make_price(), 7)
