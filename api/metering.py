@@ -3,7 +3,8 @@
 Each of the two has one thread with its own database connection, so the event loop never waits for PostgreSQL and a busy
 gateway commits many rows at once without a timer.
 
-- `open`: the call's first byte is held until its row has committed. Without PostgreSQL the call is refused.
+- `open`: the call's first byte is held until its row has committed. Without PostgreSQL the call is refused; or, where
+  the operator says UNMETERED_CALLS=serve, its row waits in the outbox like a finishing one.
 - `finish`: never lost. What PostgreSQL does not take goes to the outbox (api/outbox.py), is durable there, and is
   delivered when PostgreSQL is back, by this process or the next. Delivering twice changes nothing.
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 from uuid import UUID
 
+from django.conf import settings
 from django.db import Error, InterfaceError, OperationalError, close_old_connections, connection
 
 from api.errors import ApiError
@@ -109,6 +111,7 @@ class GroupWriter(Generic[Row, Answer]):
 class Metering:
     def __init__(self, folder: Path) -> None:
         self._outbox = Outbox(folder)
+        self._serves_unmetered: bool = settings.UNMETERED_CALLS == "serve"
         self._is_down = threading.Event()
         self._closing = threading.Event()
         self._wake = threading.Event()
@@ -124,7 +127,8 @@ class Metering:
 
     def refuse_when_down(self) -> None:
         """Raises ApiError while PostgreSQL is known to be away: a call that cannot be recorded is not started."""
-        if self._is_down.is_set() or len(self._opens) > QUEUE_LIMIT or self._outbox.is_full:
+        is_refused = self._is_down.is_set() and not self._serves_unmetered
+        if is_refused or len(self._opens) > QUEUE_LIMIT or self._outbox.is_full:
             raise ApiError("store_unavailable", "The service cannot record usage right now; try again.")
 
     def open(self, row: OpenRecord) -> asyncio.Future[None]:
@@ -147,6 +151,8 @@ class Metering:
     # The opening thread ---------------------------------------------------------------------------
 
     def _write_opens(self, batch: list[_Waiting[OpenRecord, None]]) -> None:
+        if self._serves_unmetered and self._is_down.is_set() and self._postpone_opens(batch):
+            return
         for is_last in (False, True):
             try:
                 open_records([entry.row for entry in batch])
@@ -156,6 +162,8 @@ class Metering:
                 if is_last:
                     logger.warning("usage_open_failed rows=%s error=%s", len(batch), type(error).__name__)
                     self._note_down()
+                    if self._serves_unmetered and self._postpone_opens(batch):
+                        return
                     refusal = ApiError("store_unavailable", "The service cannot record usage right now; try again.")
                     self._opens.answer(batch, refusal)
             except (BillingError, Error) as error:
@@ -164,6 +172,17 @@ class Metering:
             else:
                 self._opens.answer(batch, lambda _: None)
                 return
+
+    def _postpone_opens(self, batch: list[_Waiting[OpenRecord, None]]) -> bool:
+        """To the outbox, before the rows that finish them; False when it is full."""
+        try:
+            self._outbox.append([entry.row for entry in batch])
+        except OutboxFull as error:
+            logger.error("usage_open_not_postponed rows=%s error=%s", len(batch), error)
+            return False
+        self._wake.set()
+        self._opens.answer(batch, lambda _: None)
+        return True
 
     def _open_singly(self, batch: list[_Waiting[OpenRecord, None]], error: Exception) -> None:
         """One bad row fails a batch; the others must not suffer."""
@@ -178,7 +197,9 @@ class Metering:
 
     def _write_finishes(self, batch: list[_Waiting[FinishedRecord, int | None]]) -> None:
         rows = [entry.row for entry in batch]
-        if not self._is_down.is_set():
+        # A row that opens a call may wait in the outbox: the one that finishes it must not overtake it.
+        must_wait = self._serves_unmetered and not self._outbox.is_empty
+        if not self._is_down.is_set() and not must_wait:
             try:
                 costs = self._finish(rows)
             except _DOWN as error:
@@ -211,6 +232,25 @@ class Metering:
             costs |= self._finish([row])
         return costs
 
+    def _write_postponed(self, rows: list[OpenRecord | FinishedRecord]) -> None:
+        opened = [row for row in rows if isinstance(row, OpenRecord)]
+        try:
+            open_records(opened)
+        except _DOWN:
+            raise
+        except (BillingError, Error):
+            self._open_postponed_singly(opened)
+        self._finish([row for row in rows if isinstance(row, FinishedRecord)])
+
+    def _open_postponed_singly(self, rows: list[OpenRecord]) -> None:
+        for row in rows:
+            try:
+                open_records([row])
+            except _DOWN:
+                raise
+            except (BillingError, Error) as error:
+                logger.error("usage_open_refused request_id=%s error=%s", row.request_id, error)
+
     # The delivering thread ------------------------------------------------------------------------
 
     def _note_down(self) -> None:
@@ -229,7 +269,7 @@ class Metering:
                     with connection.cursor() as cursor:
                         cursor.execute("SELECT 1")
                     self._is_down.clear()
-                    self._outbox.deliver(self._finish)
+                    self._outbox.deliver(self._write_postponed)
                 except _DOWN:
                     connection.close()
                     self._closing.wait(PROBE_INTERVAL_S)

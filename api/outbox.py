@@ -1,4 +1,4 @@
-"""Finishing rows that PostgreSQL could not take, kept on disk: appended with fsync, delivered in order, then removed.
+"""Rows that PostgreSQL could not take, kept on disk: appended with fsync, delivered in order, then removed.
 
 Each process has files of its own, locked while it lives. A starting process takes over the unlocked files of dead ones.
 """
@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import msgspec
 
-from billing.usage.services import FinishedRecord
+from billing.usage.services import FinishedRecord, OpenRecord
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,11 @@ SIZE_LIMIT_BYTES = 64 * 1024 * 1024
 BATCH_ROWS = 500
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(FinishedRecord)
+_FINISHED = msgspec.json.Decoder(FinishedRecord)
+_OPENED = msgspec.json.Decoder(OpenRecord)
+# An opening row's line begins so; no JSON value does.
+_OPENING = b"+"
+Row = OpenRecord | FinishedRecord
 
 
 class OutboxFull(Exception):
@@ -54,9 +58,9 @@ class Outbox:
     def is_full(self) -> bool:
         return self._size > SIZE_LIMIT_BYTES
 
-    def append(self, rows: Sequence[FinishedRecord]) -> None:
+    def append(self, rows: Sequence[Row]) -> None:
         """On return the rows are on disk. Raises OutboxFull past the limit or when the disk refuses."""
-        data = b"".join(_ENCODER.encode(row) + b"\n" for row in rows)
+        data = b"".join(map(_line, rows))
         with self._lock:
             if self.is_full:
                 raise OutboxFull(f"{self._file.name} holds {self._size} bytes; the limit is {SIZE_LIMIT_BYTES}.")
@@ -68,7 +72,7 @@ class Outbox:
                 raise OutboxFull(f"{self._file.name} cannot be written: {error.strerror}.") from error
             self._size += len(data)
 
-    def deliver(self, write: Callable[[list[FinishedRecord]], object]) -> None:
+    def deliver(self, write: Callable[[list[Row]], object]) -> None:
         """Hand all rows to `write`, and forget a file once that has returned. What it raises leaves the rest."""
         with self._lock:
             if self._size:
@@ -109,12 +113,20 @@ class Outbox:
         return taken
 
 
-def _deliver_file(file: BinaryIO, write: Callable[[list[FinishedRecord]], object]) -> None:
+def _line(row: Row) -> bytes:
+    return (_OPENING if isinstance(row, OpenRecord) else b"") + _ENCODER.encode(row) + b"\n"
+
+
+def _row(line: bytes) -> Row:
+    return _OPENED.decode(line[1:]) if line.startswith(_OPENING) else _FINISHED.decode(line)
+
+
+def _deliver_file(file: BinaryIO, write: Callable[[list[Row]], object]) -> None:
     file.seek(0)
-    rows: list[FinishedRecord] = []
+    rows: list[Row] = []
     for line in file:
         try:
-            rows.append(_DECODER.decode(line))
+            rows.append(_row(line))
         except msgspec.DecodeError:
             # The process died inside the append: nobody was told that this row is durable.
             logger.error("outbox_line_torn path=%s bytes=%s", Path(file.name).name, len(line))

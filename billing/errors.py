@@ -117,6 +117,17 @@ class InvalidPeriod(BillingError):
         self.period = period
 
 
+class PeriodUnmatched(BillingError):
+    """A month cannot be closed while calls of it are unmatched and nobody waives them."""
+
+    code = "period_unmatched"
+
+    def __init__(self, period: str, unmatched: int) -> None:
+        super().__init__(f"{unmatched:,} calls of {period} are unmatched; repair them, or waive them with a reason.")
+        self.period = period
+        self.unmatched = unmatched
+
+
 class PeriodOpen(BillingError):
     code = "period_open"
 

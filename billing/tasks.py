@@ -18,7 +18,10 @@ from billing.ledger.services import expire_credits as expire_due_credits
 from billing.payments import events
 from billing.payments import services as payments
 from billing.payments.configuration import takes_payments
+from billing.pricing.volume import apply_volume_tiers
+from billing.reconciliation.periods import forget_receipts
 from billing.rollups import services as rollups
+from billing.usage.partitions import make_partitions
 
 _RETRIES = 8
 
@@ -136,6 +139,20 @@ def forget_exports() -> None:
 @shared_task(name="billing.tasks.expire_credits")  # type: ignore[untyped-decorator]  # Celery has no types
 def expire_credits() -> None:
     expire_due_credits(now=timezone.now())
+
+
+@shared_task(name="billing.tasks.keep_usage_tables")  # type: ignore[untyped-decorator]  # Celery has no types
+def keep_usage_tables() -> None:
+    """Make the coming months' partitions; forget receipts of months that were closed long ago."""
+    now = timezone.now()
+    make_partitions(now=now)
+    forget_receipts(now=now)
+
+
+@shared_task(name="billing.tasks.apply_volume_tiers")  # type: ignore[untyped-decorator]  # Celery has no types
+def apply_volume_prices() -> None:
+    """This month's discount for what was used last month."""
+    apply_volume_tiers(now=timezone.now())
 
 
 @shared_task(name="billing.tasks.take_rollups")  # type: ignore[untyped-decorator]  # Celery has no types

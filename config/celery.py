@@ -41,6 +41,8 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "take rollups": {"task": "billing.tasks.take_rollups", "schedule": 5.0},
     "forget rollup minutes": {"task": "billing.tasks.forget_rollup_minutes", "schedule": crontab(minute=35)},
     "tidy operations": {"task": "portal.tasks.tidy_operations", "schedule": crontab(minute=45)},
+    "keep usage tables": {"task": "billing.tasks.keep_usage_tables", "schedule": crontab(minute=25)},
+    "apply volume prices": {"task": "billing.tasks.apply_volume_tiers", "schedule": crontab(minute=55)},
     "expire credits": {"task": "billing.tasks.expire_credits", "schedule": crontab(minute=20)},
 }
 app.conf.beat_schedule = BEAT_SCHEDULE

@@ -294,6 +294,12 @@ STREAM_KEEPALIVE_S = env_int("STREAM_KEEPALIVE_S", 12, minimum=1)
 DRAIN_TIMEOUT_S = env_int("DRAIN_TIMEOUT_S", 20)
 # A gateway has so long to finish a record whose engine receipt is here; then the receipt finishes it.
 RECEIPT_GRACE_S = env_int("RECEIPT_GRACE_S", 60)
+# Receipts of closed months are deleted this long after the month's end; 0 keeps them.
+RECEIPT_RETENTION_DAYS = env_int("RECEIPT_RETENTION_DAYS", 400)
+# Calls while PostgreSQL is away: refuse them, or serve them and record them on this machine's disk until it is back.
+UNMETERED_CALLS = env_str("UNMETERED_CALLS", "refuse")
+if UNMETERED_CALLS not in ("refuse", "serve"):
+    raise ImproperlyConfigured(f"UNMETERED_CALLS is {UNMETERED_CALLS!r}; write refuse or serve.")
 # A record still open so long after its call had to end, without a receipt, is closed as lost.
 STALE_MARGIN_S = env_int("STALE_MARGIN_S", 300)
 # Prometheus metrics of the web process, on an address of their own; 0 = none.

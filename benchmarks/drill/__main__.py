@@ -51,8 +51,8 @@ def inside(stack: Stack, command: str) -> Any:
     return json.loads(result.stdout)
 
 
-async def call_under_faults(stack: Stack, load: Load, at_once: int, rounds: int) -> Faults:
-    faults = Faults(stack, load, rounds)
+async def call_under_faults(stack: Stack, load: Load, at_once: int, rounds: int, outage_s: float) -> Faults:
+    faults = Faults(stack, load, rounds, outage_s)
     async with asyncio.TaskGroup() as group:
         group.create_task(load.run(at_once))
         group.create_task(faults.run())
@@ -116,7 +116,7 @@ def run(options: argparse.Namespace, var_dir: Path) -> Report:
         )
         print(f"{options.calls:,} calls of {len(tenants)} tenants, {options.at_once} at once", flush=True)
         with clock("calls"):
-            faults = asyncio.run(call_under_faults(stack, load, options.at_once, options.rounds))
+            faults = asyncio.run(call_under_faults(stack, load, options.at_once, options.rounds, options.outage))
         with clock("settling"):
             await_settled(stack)
         with clock("books"):
@@ -147,6 +147,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=100_000)
     parser.add_argument("--at-once", type=int, default=24, help="Callers at the same time.")
     parser.add_argument("--rounds", type=int, default=2, help="How often each program is killed.")
+    parser.add_argument("--outage", type=float, default=30.0, help="Seconds that PostgreSQL is kept away, once.")
     parser.add_argument("--hang-ups", type=float, default=0.3, help="Share of the callers that leave early.")
     parser.add_argument("--falsified", type=int, default=50, help="Receipts with wrong counts, about.")
     parser.add_argument("--grace", type=int, default=10, help="Seconds that a gateway has to finish by itself.")

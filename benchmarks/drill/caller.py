@@ -69,10 +69,19 @@ class Load:
     seed: int = 1
     outcomes: list[Outcome] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    _milestone: int = 0
+    _passed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def served(self) -> int:
         return len(self.outcomes)
+
+    async def reached(self, calls: int) -> None:
+        """Wait until so many calls were served."""
+        self._milestone = calls
+        self._passed = asyncio.Event()
+        if self.served < calls:
+            await self._passed.wait()
 
     async def run(self, at_once: int) -> None:
         self._random = random.Random(self.seed)
@@ -118,6 +127,8 @@ class Load:
             self.counts[result] += 1
             if result in ("whole", "hung up", "cut", "failed in the stream"):
                 self.outcomes.append(outcome)
+                if self.served >= self._milestone:
+                    self._passed.set()
             if result not in ("whole", "failed in the stream") or not connection.is_reusable:
                 connection.abort()
                 connection = None

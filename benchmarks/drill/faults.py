@@ -12,6 +12,8 @@ from tests.end_to_end.stack import Stack
 
 # In turn: what holds tokens, what holds money, what holds limits, what reconciles.
 VICTIMS = ("engine", "web", "postgres", "valkey", "worker")
+# PostgreSQL killed, and kept from coming back for a while.
+OUTAGE = "postgres, kept away"
 
 
 @dataclass
@@ -26,22 +28,35 @@ class Faults:
     stack: Stack
     load: Load
     rounds: int
+    outage_s: float
     done: list[Fault] = field(default_factory=list)
 
     def plan(self) -> Iterable[Fault]:
         """Evenly over the calls, none in the first or last twentieth: what came before and after is counted too."""
-        victims = VICTIMS * self.rounds
+        victims = [*VICTIMS * self.rounds, *([OUTAGE] if self.outage_s else [])]
         for number, victim in enumerate(victims):
             share = 0.05 + 0.9 * number / len(victims)
             yield Fault(victim, int(share * self.load.calls))
 
     async def run(self) -> None:
         for fault in self.plan():
-            while self.load.served < fault.at_call:
-                await asyncio.sleep(0.05)
+            await self.load.reached(fault.at_call)
             began = time.monotonic()
-            old_pid = await asyncio.to_thread(self.stack.kill, fault.victim)
-            await asyncio.to_thread(self.stack.await_successor, fault.victim, old_pid)
+            if fault.victim == OUTAGE:
+                await self._keep_postgres_away()
+            else:
+                old_pid = await asyncio.to_thread(self.stack.kill, fault.victim)
+                await asyncio.to_thread(self.stack.await_successor, fault.victim, old_pid)
             fault.back_after_s = time.monotonic() - began
             self.done.append(fault)
             print(f"  call {fault.at_call:,}: {fault.victim} killed, back after {fault.back_after_s:.1f} s", flush=True)
+
+    async def _keep_postgres_away(self) -> None:
+        """Without this file the server does not start, however often its supervisor tries."""
+        version = next((self.stack.var_dir / "postgres").rglob("PG_VERSION"))
+        hidden = version.with_suffix(".hidden")
+        await asyncio.to_thread(version.rename, hidden)
+        old_pid = await asyncio.to_thread(self.stack.kill, "postgres")
+        await asyncio.sleep(self.outage_s)
+        await asyncio.to_thread(hidden.rename, version)
+        await asyncio.to_thread(self.stack.await_successor, "postgres", old_pid)

@@ -23,7 +23,7 @@ from django.db import connection  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
 from billing.accounts.services import change_credit_limit  # noqa: E402
-from billing.invoices.services import run_month  # noqa: E402
+from billing.invoices.runs import run_month  # noqa: E402
 from billing.ledger import audit  # noqa: E402
 from billing.ledger.services import grant_credit  # noqa: E402
 from billing.reconciliation.selectors import match_rates  # noqa: E402

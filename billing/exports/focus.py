@@ -20,7 +20,7 @@ from billing.exports.table import Column, Row, Value
 from billing.invoices.models import Invoice, LineKind
 from billing.money import NANO, TOKENS_PER_PRICE, from_minor, to_decimal
 from billing.pricing.models import Price
-from billing.pricing.rating import cached_rate_nano
+from billing.pricing.rating import rates_by_kind
 from billing.pricing.selectors import current_price
 
 VERSION = "1.2"
@@ -194,8 +194,7 @@ def _unit_price(price: Price | None, token_kind: str) -> Decimal:
     """Per million tokens; free without a price."""
     if price is None:
         return Decimal(0)
-    rates = {"input": price.input_nano, "cached_input": cached_rate_nano(price), "output": price.output_nano}
-    return Decimal(rates[token_kind]) / NANO
+    return Decimal(rates_by_kind(price)[token_kind]) / NANO
 
 
 def _list_price(price: Price | None, group: UsageGroup, at: datetime) -> Decimal:
@@ -203,9 +202,7 @@ def _list_price(price: Price | None, group: UsageGroup, at: datetime) -> Decimal
     if price is not None and price.organization_id:
         listed = current_price(group.model, at + timedelta(days=1))
         if listed is not None and listed.currency == price.currency:
-            cached = listed.input_nano if listed.cached_input_nano is None else listed.cached_input_nano
-            rates = {"input": listed.input_nano, "cached_input": cached, "output": listed.output_nano}
-            return Decimal(rates[group.token_kind]) / NANO
+            return Decimal(rates_by_kind(listed)[group.token_kind]) / NANO
     return _unit_price(price, group.token_kind)
 
 

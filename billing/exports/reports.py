@@ -78,12 +78,23 @@ class _Part:
     cost_nano: int = 0
 
 
+# What has a rate of its own is still input or output; a minimum has no tokens.
+_COLUMN_OF: dict[str, str] = {
+    TokenKind.INPUT: "input_tokens",
+    TokenKind.CACHE_WRITE: "input_tokens",
+    TokenKind.CACHED_INPUT: "cached_input_tokens",
+    TokenKind.OUTPUT: "output_tokens",
+    TokenKind.REASONING: "output_tokens",
+}
+
+
 def _parts(scope: Scope, division: str, names: Names) -> list[_Part]:
     found: dict[str, _Part] = {}
     for group in groups(scope, DIVISIONS[division]):
         identifier, name = _identity(group, division, names)
         part = found.setdefault(identifier, _Part(identifier, name))
-        setattr(part, f"{group.token_kind}_tokens", getattr(part, f"{group.token_kind}_tokens") + group.tokens)
+        if column := _COLUMN_OF.get(group.token_kind):
+            setattr(part, column, getattr(part, column) + group.tokens)
         part.cost_nano += group.cost_nano
         if group.token_kind == TokenKind.INPUT:
             # A request has a line of each kind; it counts once.

@@ -14,6 +14,7 @@ from billing.accounts.models import BillingAccount
 from billing.exports.models import Export
 from billing.invoices.models import Invoice, InvoiceStatus
 from billing.invoices.periods import Period, month
+from billing.pricing.rating import KINDS_SQL
 
 _CHUNK = 2_000
 
@@ -40,7 +41,8 @@ _PARTS = """
            record.api_key_id, record.model, record.price_id, record.end_user, record.protocol, record.is_stream,
            record.status, record.error_code, 1 AS requests, record.prompt_tokens, record.cached_tokens,
            record.completion_tokens, record.reasoning_tokens, record.input_cost_nano, record.cached_cost_nano,
-           record.output_cost_nano, record.cost_nano, record.invoice_id
+           record.output_cost_nano, record.cost_nano, record.invoice_id, record.cache_write_tokens,
+           record.cache_write_cost_nano, record.reasoning_cost_nano, record.minimum_cost_nano
       FROM billing_usage_record record
      WHERE record.organization_id = %(organization_id)s AND record.status <> 'started' AND {record_is_taken}
     UNION ALL
@@ -48,7 +50,9 @@ _PARTS = """
            record.api_key_id, record.model, record.price_id, record.end_user, record.protocol, record.is_stream,
            record.status, record.error_code, 0, adjustment.prompt_tokens, adjustment.cached_tokens,
            adjustment.completion_tokens, adjustment.reasoning_tokens, adjustment.input_cost_nano,
-           adjustment.cached_cost_nano, adjustment.output_cost_nano, adjustment.cost_nano, adjustment.invoice_id
+           adjustment.cached_cost_nano, adjustment.output_cost_nano, adjustment.cost_nano, adjustment.invoice_id,
+           adjustment.cache_write_tokens, adjustment.cache_write_cost_nano, adjustment.reasoning_cost_nano,
+           adjustment.minimum_cost_nano
       FROM billing_usage_adjustment adjustment
       JOIN billing_usage_record record ON record.request_id = adjustment.record_id
      WHERE adjustment.organization_id = %(organization_id)s AND {adjustment_is_taken}
@@ -88,6 +92,10 @@ class RequestRow:
     output_cost_nano: int
     cost_nano: int
     invoice_id: int | None
+    cache_write_tokens: int
+    cache_write_cost_nano: int
+    reasoning_cost_nano: int
+    minimum_cost_nano: int
 
 
 def _request_parameters(export: Export, scope: Scope) -> dict[str, Any]:
@@ -122,7 +130,8 @@ def requests(export: Export, scope: Scope) -> Iterator[RequestRow]:
 
 @dataclass(frozen=True)
 class UsageGroup:
-    """Sums of one group of a month; `token_kind` has the tokens of that kind only."""
+    """Sums of one group of a month; `token_kind` has the tokens of that kind only. Those of failed requests cost
+    nothing and are in no sum; the requests are."""
 
     day: str
     project_id: int | None
@@ -140,11 +149,12 @@ class UsageGroup:
 _GROUPS = """
 WITH part AS ({parts})
 SELECT {day}, {project_id}, {api_key_id}, {model}, {price_id}, {end_user}, {kind}, line.token_kind,
-       SUM(part.requests)::bigint, SUM(line.tokens)::bigint, SUM(line.cost_nano)::bigint
-  FROM part, LATERAL (VALUES ('input', part.prompt_tokens - part.cached_tokens, part.input_cost_nano),
-                             ('cached_input', part.cached_tokens, part.cached_cost_nano),
-                             ('output', part.completion_tokens, part.output_cost_nano))
-               AS line (token_kind, tokens, cost_nano)
+       SUM(part.requests)::bigint,
+       COALESCE(SUM(line.tokens) FILTER (WHERE part.status <> 'failed' OR part.cost_nano <> 0), 0)::bigint,
+       SUM(line.cost_nano)::bigint
+  FROM part LEFT JOIN billing_price price ON price.id = part.price_id
+  CROSS JOIN LATERAL {kinds} AS line (token_kind, tokens, cost_nano)
+ WHERE line.token_kind IN ('input', 'cached_input', 'output') OR line.tokens <> 0 OR line.cost_nano <> 0
  GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8
 """
 _FIELDS = {
@@ -167,6 +177,7 @@ def groups(scope: Scope, *by: str) -> list[UsageGroup]:
     """Sums by the named fields and the token kind: of what the month's invoice took, else of what started in it."""
     taken = _STARTED if scope.invoice is None else ""
     sql = _GROUPS.format(
+        kinds=KINDS_SQL,
         parts=_PARTS.format(
             record_is_taken=taken or "record.invoice_id = %(invoice_id)s",
             adjustment_is_taken=taken or "adjustment.invoice_id = %(invoice_id)s",

@@ -16,7 +16,7 @@ from billing.invoices.models import InvoiceLine, LineKind, TokenKind
 from billing.invoices.periods import Period
 from billing.money import from_minor, to_minor
 from billing.pricing.models import Price
-from billing.pricing.rating import cached_rate_nano
+from billing.pricing.rating import KINDS_SQL, rates_by_kind
 
 _KIND_ORDER = {kind.value: position for position, kind in enumerate(LineKind)}
 _TOKEN_ORDER = {kind.value: position for position, kind in enumerate(TokenKind)}
@@ -35,17 +35,16 @@ WITH taken AS (
      WHERE adjustment.organization_id = %(organization_id)s AND {adjustment_is_taken}
 ), parts AS (
     SELECT CASE WHEN started_at >= %(start)s THEN 'usage' ELSE 'late_usage' END AS kind, model, price_id,
-           prompt_tokens, cached_tokens, completion_tokens, input_cost_nano, cached_cost_nano, output_cost_nano
+           {columns}
       FROM taken WHERE status IN ('completed', 'cancelled')
     UNION ALL
-    SELECT 'adjustment', model, price_id, prompt_tokens, cached_tokens, completion_tokens, input_cost_nano,
-           cached_cost_nano, output_cost_nano
+    SELECT 'adjustment', model, price_id, {columns}
       FROM corrected WHERE is_billed
 ), sums AS (
-    SELECT kind, model, price_id, SUM(prompt_tokens - cached_tokens) AS input, SUM(cached_tokens) AS cached,
-           SUM(completion_tokens) AS output, SUM(input_cost_nano) AS input_nano, SUM(cached_cost_nano) AS cached_nano,
-           SUM(output_cost_nano) AS output_nano
-      FROM parts WHERE price_id IS NOT NULL GROUP BY kind, model, price_id
+    SELECT part.kind, part.model, part.price_id, line.token_kind, SUM(line.tokens) AS tokens, SUM(line.amount) AS amount
+      FROM parts part JOIN billing_price price ON price.id = part.price_id
+     CROSS JOIN LATERAL {kinds} AS line (token_kind, tokens, amount)
+     GROUP BY part.kind, part.model, part.price_id, line.token_kind
 ), keys AS (
     SELECT 'usage:' || request_id AS key FROM taken WHERE cost_nano <> 0
     UNION ALL SELECT 'adjustment:' || key FROM corrected WHERE cost_nano > 0
@@ -57,13 +56,15 @@ WITH taken AS (
       JOIN billing_ledger_account account ON account.id = entry.account_id
      WHERE account.kind IN ('credit', 'receivable', 'absorbed') GROUP BY account.kind
 )
-SELECT 'line', sums.kind, model, price_id, token_kind, tokens::bigint, amount::bigint
-  FROM sums, LATERAL (VALUES ('input', input, input_nano), ('cached_input', cached, cached_nano),
-                             ('output', output, output_nano)) AS line (token_kind, tokens, amount)
- WHERE tokens <> 0 OR amount <> 0
+SELECT 'line', kind, model, price_id, token_kind, tokens::bigint, amount::bigint
+  FROM sums WHERE tokens <> 0 OR amount <> 0
 UNION ALL
 SELECT 'settled', kind, '', NULL, '', 0, amount::bigint FROM settled
 """
+_COLUMNS = (
+    "prompt_tokens, cached_tokens, cache_write_tokens, completion_tokens, reasoning_tokens, input_cost_nano,"
+    " cached_cost_nano, cache_write_cost_nano, output_cost_nano, reasoning_cost_nano, minimum_cost_nano"
+)
 _BOUND = {
     "record_is_taken": "record.invoice_id = %(invoice_id)s",
     "adjustment_is_taken": "adjustment.invoice_id = %(invoice_id)s",
@@ -139,7 +140,7 @@ def compose_unbound(
 
 def _compose(conditions: dict[str, str], currency: str, **values: int | datetime) -> Composition:
     with connection.cursor() as cursor:
-        cursor.execute(_COMPOSE.format(**conditions), values)
+        cursor.execute(_COMPOSE.format(columns=_COLUMNS, kinds=KINDS_SQL, **conditions), values)
         rows = cursor.fetchall()
     prices = Price.objects.in_bulk([row[3] for row in rows if row[0] == "line"])
     lines = [_line(row[1:], prices[row[3]], currency) for row in rows if row[0] == "line"]
@@ -150,18 +151,13 @@ def _compose(conditions: dict[str, str], currency: str, **values: int | datetime
 
 def _line(row: tuple[str, str, int, str, int, int], price: Price, currency: str) -> InvoiceLine:
     kind, model, price_id, token_kind, tokens, amount_nano = row
-    unit_price_nano = {
-        TokenKind.INPUT: price.input_nano,
-        TokenKind.CACHED_INPUT: cached_rate_nano(price),
-        TokenKind.OUTPUT: price.output_nano,
-    }[TokenKind(token_kind)]
     return InvoiceLine(
         kind=kind,
         model=model,
         price_id=price_id,
         token_kind=token_kind,
         tokens=tokens,
-        unit_price_nano=unit_price_nano,
+        unit_price_nano=rates_by_kind(price)[token_kind],
         amount_nano=amount_nano,
         amount_minor=to_minor(amount_nano, currency),
     )

@@ -121,7 +121,11 @@ class LineKind(models.TextChoices):
 class TokenKind(models.TextChoices):
     INPUT = "input"
     CACHED_INPUT = "cached_input", "cached input"
+    CACHE_WRITE = "cache_write", "cache write"
     OUTPUT = "output"
+    REASONING = "reasoning"
+    # What the price's minimum for a request added; it has no tokens.
+    MINIMUM = "minimum"
 
 
 class InvoiceLine(models.Model):

@@ -54,6 +54,34 @@ def cached_rate_nano(price: Rates) -> int:
     return price.input_nano if price.cached_input_nano is None else price.cached_input_nano
 
 
+def rates_by_kind(price: Rates) -> dict[str, int]:
+    """Nano-units per million tokens by the kinds of an invoice's lines; the minimum's is per request."""
+    return {
+        "input": price.input_nano,
+        "cached_input": cached_rate_nano(price),
+        "cache_write": price.input_nano if price.cache_write_nano is None else price.cache_write_nano,
+        "output": price.output_nano,
+        "reasoning": price.output_nano if price.reasoning_nano is None else price.reasoning_nano,
+        "minimum": price.minimum_nano,
+    }
+
+
+# Tokens and cost by the same kinds, of a row `part` with the counts and costs of records and its price as `price`:
+# each token stands once, in the kind that it was paid as.
+KINDS_SQL = """
+(VALUES ('input', part.prompt_tokens - part.cached_tokens
+            - CASE WHEN price.cache_write_nano IS NULL THEN 0 ELSE part.cache_write_tokens END, part.input_cost_nano),
+        ('cached_input', part.cached_tokens, part.cached_cost_nano),
+        ('cache_write', CASE WHEN price.cache_write_nano IS NULL THEN 0 ELSE part.cache_write_tokens END,
+            part.cache_write_cost_nano),
+        ('output', part.completion_tokens
+            - CASE WHEN price.reasoning_nano IS NULL THEN 0 ELSE part.reasoning_tokens END, part.output_cost_nano),
+        ('reasoning', CASE WHEN price.reasoning_nano IS NULL THEN 0 ELSE part.reasoning_tokens END,
+            part.reasoning_cost_nano),
+        ('minimum', 0, part.minimum_cost_nano))
+"""
+
+
 def rate(
     price: Rates,
     prompt_tokens: int,

@@ -27,6 +27,11 @@ class MatchRate:
     unsettled: int
 
     @property
+    def unmatched(self) -> int:
+        """Neither equal nor repaired."""
+        return self.gateway_only + self.pending + self.unsettled
+
+    @property
     def raw_percent(self) -> Decimal:
         """Record and receipt said the same without help."""
         return _percent(self.equal, self.total)
@@ -34,7 +39,7 @@ class MatchRate:
     @property
     def repaired_percent(self) -> Decimal:
         """The same, after repairs."""
-        return _percent(self.total - self.gateway_only - self.pending - self.unsettled, self.total)
+        return _percent(self.total - self.unmatched, self.total)
 
 
 def _percent(part: int, whole: int) -> Decimal:

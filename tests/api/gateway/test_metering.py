@@ -212,3 +212,52 @@ async def test_the_outbox_of_a_living_process_is_left_alone(store: Store, make: 
     second = make()
     assert second._outbox.is_empty
     assert not first._outbox.is_empty
+
+
+@pytest.fixture
+def serve_unmetered(settings: Any) -> None:
+    settings.UNMETERED_CALLS = "serve"
+
+
+async def test_an_operator_may_serve_without_postgresql(
+    store: Store, make: Make, serve_unmetered: None, tmp_path: Path
+) -> None:
+    metering = make()
+    store.is_down = True
+    rows = [opening() for _ in range(5)]
+    await asyncio.gather(*(metering.open(row) for row in rows))
+    metering.refuse_when_down()
+    assert await asyncio.gather(*(metering.finish(ending(row.request_id)) for row in rows)) == [None] * 5
+    assert store.opened == []
+
+    store.is_down = False
+    await until(lambda: len(store.finished_ids) == 5)
+    assert sorted(i for batch in store.opened for i in batch) == sorted(row.request_id for row in rows)
+    assert sorted(store.finished_ids) == sorted(row.request_id for row in rows)
+    await until(lambda: not list(outbox_files(tmp_path)))
+
+
+async def test_an_end_never_overtakes_the_opening_that_waits(store: Store, make: Make, serve_unmetered: None) -> None:
+    metering = make()
+    store.is_down = True
+    row = opening()
+    await metering.open(row)
+    order: list[str] = []
+    plain_open, plain_finish = store.open_records, store.finish_records
+
+    def open_slowly(rows: Sequence[OpenRecord]) -> None:
+        # PostgreSQL is back, the delivery under way, and the call ends just now.
+        if rows:
+            metering._is_down.clear()
+            assert not metering.finish(ending(row.request_id)).done()
+            plain_open(rows)
+            order.append("opened")
+
+    def finish(rows: Sequence[FinishedRecord]) -> dict[uuid.UUID, int]:
+        order.extend("finished" for _ in rows)
+        return plain_finish(rows)
+
+    module.open_records, module.finish_records = open_slowly, finish  # put back by the store's monkeypatch
+    store.is_down = False
+    await until(lambda: "finished" in order)
+    assert order == ["opened", "finished"]

@@ -1,0 +1,56 @@
+"""Months of the records' table. Request ids follow time, so a range of ids is a range of time: a record is found in its
+month by its id alone, and the id stays unique over all months.
+
+Ids of another kind (version 4, from a client that spoke to an engine itself) lie in the partition of the rest.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from django.db import connection, transaction
+
+from billing.usage.request_ids import floor_of
+
+MONTHS_AHEAD = 3
+# The table is locked while a month is added; who cannot get the lock tries again in an hour.
+_LOCK_TIMEOUT = "2s"
+
+
+def month_starts(now: datetime, count: int) -> list[datetime]:
+    """The first moments of this month (UTC) and of the `count` after it."""
+    first = now.year * 12 + now.month - 1
+    return [datetime(number // 12, number % 12 + 1, 1, tzinfo=UTC) for number in range(first, first + count + 1)]
+
+
+def make_partitions(*, now: datetime, months_ahead: int = MONTHS_AHEAD) -> list[str]:
+    """Make the partitions of the coming months; returns the names of the new ones. A repeat makes none.
+
+    Each is empty when it is made and no row of the rest lies in its range but by chance, so this takes milliseconds.
+    """
+    made = []
+    starts = month_starts(now, months_ahead + 1)
+    for start, end in pairwise(starts[1:]):
+        name = f"billing_usage_record_{start:%Y_%m}"
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+            cursor.execute("SELECT to_regclass(%s)", [name])
+            if cursor.fetchone()[0] is not None:
+                continue
+            cursor.execute(
+                f"CREATE TABLE {name} PARTITION OF billing_usage_record FOR VALUES FROM (%s) TO (%s)",
+                [floor_of(start), floor_of(end)],
+            )
+        made.append(name)
+    return made
+
+
+def partition_sizes() -> dict[str, int]:
+    """Rows of each partition, as the planner estimates them."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT part.relname, GREATEST(part.reltuples, 0)::bigint FROM pg_inherits"
+            " JOIN pg_class part ON part.oid = inhrelid WHERE inhparent = 'billing_usage_record'::regclass ORDER BY 1"
+        )
+        return dict(cursor.fetchall())
