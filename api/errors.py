@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from portal.api_keys.redaction import redact
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -90,6 +92,8 @@ class ApiError(Exception):
         headers: tuple[tuple[str, str], ...] = (),
         retry_after_s: int | None = None,
     ) -> None:
+        # It may quote what was sent, and keys are sent in the oddest places.
+        message = redact(message)
         super().__init__(message)
         self.code = code
         self.message = message

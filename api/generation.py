@@ -30,6 +30,7 @@ from billing.usage.request_ids import attempt_of, next_attempt
 from billing.usage.services import END_USER_LIMIT, FinishedRecord, OpenRecord, Statement
 from inference_grpc.errors import EngineError
 from inference_grpc.events import ChoiceFinished, Event, Failed, Finished, Started, Usage
+from portal.api_keys.redaction import redact
 from portal.catalog.selectors import ModelInfo
 
 if TYPE_CHECKING:
@@ -321,7 +322,7 @@ class Generation:
             raise ApiError("store_unavailable", "The service cannot record usage right now; try again.") from None
 
     def _open_record(self, deployment: Deployment) -> OpenRecord:
-        end_user = (self._request.end_user or "").replace("\x00", "")
+        end_user = redact((self._request.end_user or "").replace("\x00", ""))
         return OpenRecord(
             request_id=self.request_id,
             organization_id=self._caller.organization_id,
