@@ -64,6 +64,8 @@ SHOTS = [
     Shot("ledger", "/o/{slug}/billing/ledger", "ada"),
     Shot("invoice", "/o/{slug}/billing/invoices/{invoice_id}", "ada"),
     Shot("billing-details", "/o/{slug}/billing/details", "ada"),
+    Shot("credit", "/o/{slug}/billing/credit", "ada"),
+    Shot("exports", "/o/{slug}/exports", "ada"),
     Shot("limits", "/o/{slug}/limits", "ada"),
     Shot("members", "/o/{slug}/members", "ada"),
     Shot("audit", "/o/{slug}/audit", "ada"),
@@ -82,6 +84,11 @@ SHOTS = [
     Shot("operator-invoices", "/operator/invoices?period={period}", "oda"),
     Shot("operator-invoices-dark", "/operator/invoices?period={period}", "oda", is_dark=True),
     Shot("operator-reconciliation", "/operator/reconciliation", "oda"),
+    Shot("operator-money", "/operator/organizations/{slug}/money", "oda"),
+    Shot("operator-invoice", "/operator/invoices/{invoice_id}", "oda"),
+    Shot("operator-promo-codes", "/operator/promo-codes", "oda"),
+    Shot("operator-tax-rates", "/operator/tax-rates", "oda"),
+    Shot("operator-payment-events", "/operator/payment-events", "oda"),
 ]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import resource
 import statistics
 import time
 import uuid
@@ -19,6 +18,8 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+
+from benchmarks.money import invoices
 
 DATABASE = "benchmark_money"
 REPORT = Path("docs/benchmarks/money.md")
@@ -200,43 +201,18 @@ def balance_check_us(bench: Bench, organization_ids: list[int], price_id: int) -
     return statistics.median(differences)
 
 
-def invoice_table(bench: Bench, accounts: int) -> list[str]:
-    from billing.invoices.services import run_month
-    from billing.usage.services import finish_records, open_records
-
-    price_id = bench.make_price("invoiced")
-    rows = [
-        bench._opening(organization_id, price_id)
-        for organization_id in bench.make_accounts(accounts)
-        for _ in range(20)
-    ]
-    for start in range(0, len(rows), 500):
-        open_records(rows[start : start + 500])
-        finish_records([bench._ending(row.request_id) for row in rows[start : start + 500]])
-    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    wall, cpu = time.perf_counter(), time.process_time()
-    summary = run_month("2026-05", now=STARTED + timedelta(days=30))
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
-    return [
-        f"The run of a month: {summary.finalized:,} invoices in {wall:.1f} s,"
-        f" {1000 * cpu / summary.finalized:.1f} ms of client CPU each, {len(summary.failed)} failed,"
-        f" peak memory grown by {grown_kib / 1024:.1f} MiB.",
-    ]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.money", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="Length of one measurement.")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--accounts", type=int, default=1000, help="Accounts in the monthly run.")
+    parser.add_argument("--accounts", type=int, default=10_000, help="Accounts in the monthly run.")
     parser.add_argument("--write", action="store_true", help=f"Put the figures into {REPORT}.")
     options = parser.parse_args()
     server = use_own_database()
     bench = Bench()
     try:
         lines = usage_table(bench, options.seconds, options.rounds)
-        lines += ["", *invoice_table(bench, options.accounts)]
+        lines += ["", *invoices.table(bench, options.accounts, STARTED)]
         lines += [
             "",
             f"{bench.version.split(' on ')[0]} on the same machine, fsync {bench.fsync}, synchronous_commit"

@@ -17,7 +17,7 @@ from django.conf import settings
 from billing.exports.names import Names
 from billing.exports.sources import Scope, UsageGroup, groups
 from billing.exports.table import Column, Row, Value
-from billing.invoices.models import Invoice, LineKind
+from billing.invoices.models import Invoice, LineKind, TokenKind
 from billing.money import NANO, TOKENS_PER_PRICE, from_minor, to_decimal
 from billing.pricing.models import Price
 from billing.pricing.rating import rates_by_kind
@@ -144,14 +144,16 @@ def _common(scope: Scope, charge: _Charge) -> dict[str, Value]:
 def _usage(group: UsageGroup, price: Price | None, scope: Scope, names: Names) -> _Charge:
     start, end = _day(group.day, scope)
     billed = to_decimal(group.cost_nano)
-    quantity = Decimal(group.tokens) / TOKENS_PER_PRICE
-    contracted = _unit_price(price, group.token_kind)
-    listed = _list_price(price, group, start)
+    is_minimum = group.token_kind == TokenKind.MINIMUM
+    # What minimums add is an amount and no product: one unit of it.
+    quantity = Decimal(1) if is_minimum else Decimal(group.tokens) / TOKENS_PER_PRICE
+    contracted = billed if is_minimum else _unit_price(price, group.token_kind)
+    listed = billed if is_minimum else _list_price(price, group, start)
     values: dict[str, Value] = {
-        "ConsumedQuantity": Decimal(group.tokens),
-        "ConsumedUnit": CONSUMED_UNIT,
+        "ConsumedQuantity": Decimal(group.requests if is_minimum else group.tokens),
+        "ConsumedUnit": "Requests" if is_minimum else CONSUMED_UNIT,
         "PricingQuantity": quantity,
-        "PricingUnit": PRICING_UNIT,
+        "PricingUnit": "Minimum charges" if is_minimum else PRICING_UNIT,
         "PricingCategory": "Standard",
         "ContractedUnitPrice": contracted,
         "ContractedCost": contracted * quantity,

@@ -67,5 +67,10 @@ class Export(models.Model):
         return self.state in (ExportState.FINISHED, ExportState.FAILED)
 
     @property
+    def division(self) -> str:
+        """What the report is divided by, in words."""
+        return self.group_by.replace("_", " ").replace("api", "API")
+
+    @property
     def percent(self) -> int:
         return 100 * self.row_count // self.row_total if self.row_total else 0

@@ -30,10 +30,11 @@ COLUMNS = (
 _ANNEX = """
 SELECT to_char(record.started_at AT TIME ZONE %(zone)s, 'YYYY-MM-DD'), record.project_id, record.api_key_id,
        record.model, part.kind, SUM(part.requests)::bigint, SUM(part.prompt_tokens)::bigint,
-       SUM(part.cached_tokens)::bigint, SUM(part.cache_write_tokens)::bigint, SUM(part.completion_tokens)::bigint, SUM(part.cost_nano)::bigint
+       SUM(part.cached_tokens)::bigint, SUM(part.cache_write_tokens)::bigint,
+       SUM(part.completion_tokens)::bigint, SUM(part.cost_nano)::bigint
   FROM (
-    SELECT request_id, 'usage' AS kind, 1 AS requests, prompt_tokens, cached_tokens, cache_write_tokens, completion_tokens,
-           cost_nano
+    SELECT request_id, 'usage' AS kind, 1 AS requests, prompt_tokens, cached_tokens, cache_write_tokens,
+           completion_tokens, cost_nano
       FROM billing_usage_record
      WHERE organization_id = %(organization_id)s AND invoice_id = %(invoice_id)s
     UNION ALL

@@ -18,6 +18,7 @@ from billing.invoices.models import (
     InvoiceLine,
     InvoiceStatus,
     LineKind,
+    TokenKind,
 )
 from billing.invoices.wording import Wording
 from billing.tax.models import TaxKind
@@ -191,11 +192,15 @@ def document(invoice: Invoice) -> InvoiceDocument:
 
 def _document_line(line: InvoiceLine, text: str, wording: Wording, currency: str) -> DocumentLine:
     unit_price = wording.nano(line.unit_price_nano, currency)
-    if line.kind != LineKind.FEE:
+    quantity = wording.count(line.quantity if line.quantity is not None else line.tokens)
+    if line.token_kind == TokenKind.MINIMUM:
+        # It tops requests up to the minimum: an amount and no product.
+        quantity = ""
+    elif line.kind != LineKind.FEE:
         unit_price = f"{unit_price} {wording.say('tokens_per_million')}"
     return DocumentLine(
         description=text,
-        quantity=wording.count(line.quantity if line.quantity is not None else line.tokens),
+        quantity=quantity,
         unit_price=unit_price,
         amount=wording.minor(line.amount_minor, currency),
     )
@@ -219,9 +224,9 @@ def _is_covered(invoice: Invoice) -> bool:
 
 
 def _period(invoice: Invoice, wording: Wording, zone: ZoneInfo) -> str:
-    first = invoice.period_start.astimezone(zone)
-    last = invoice.period_end - timedelta(microseconds=1)
-    return f"{wording.say('to', first=first.day, last=wording.day(last, zone))} ({invoice.time_zone})"
+    first = wording.day_of_month(invoice.period_start, zone)
+    last = wording.day(invoice.period_end - timedelta(microseconds=1), zone)
+    return f"{wording.say('to', first=first, last=last)} ({invoice.time_zone})"
 
 
 def _watermark(invoice: Invoice, wording: Wording) -> str:

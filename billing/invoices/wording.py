@@ -19,12 +19,13 @@ class _Notation:
     decimal: str
     # {sign}, {symbol}, {number}
     money: str
+    after_day: str = ""
 
 
 _NARROW, _FIXED = "\u202f", "\u00a0"
 _NOTATIONS = {
     "en": _Notation("j F Y", ",", ".", "{sign}{symbol}{number}"),
-    "de": _Notation("j. F Y", ".", ",", f"{{sign}}{{number}}{_FIXED}{{symbol}}"),
+    "de": _Notation("j. F Y", ".", ",", f"{{sign}}{{number}}{_FIXED}{{symbol}}", after_day="."),
     "fr": _Notation("j F Y", _NARROW, ",", f"{{sign}}{{number}}{_FIXED}{{symbol}}"),
     "es": _Notation(r"j \d\e F \d\e Y", ".", ",", f"{{sign}}{{number}}{_FIXED}{{symbol}}"),
     "nl": _Notation("j F Y", ".", ",", f"{{symbol}}{_FIXED}{{sign}}{{number}}"),
@@ -375,6 +376,10 @@ class Wording:
             return ""
         with translation.override(self.language):
             return date_format(moment.astimezone(zone), self._notation.day)
+
+    def day_of_month(self, moment: datetime, zone: ZoneInfo) -> str:
+        """Its number, as the day of a range in one month."""
+        return f"{moment.astimezone(zone).day}{self._notation.after_day}"
 
     def count(self, number: int) -> str:
         return f"{number:,}".replace(",", self._notation.thousands)
