@@ -14,6 +14,7 @@ from inference_grpc.model.gated_delta_net import GatedDeltaNetWeights, gated_del
 from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
 from inference_grpc.model.linear import Linear, rows_are_independent
 from inference_grpc.model.memory import KvFormat, KvPool, StatePool
+from kernels.rotary.reference import rotary
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +229,9 @@ class HybridModel:
         return mtp.projection(torch.cat(parts, dim=-1))
 
     def _rotation(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines [rows, 1, rotated / 2]; angles in float64, exact up to the longest context."""
+        """Cosines and sines [rows, rotated / 2]; angles in float64, exact up to the longest context."""
         angles = positions.double()[:, None] * self._frequencies
-        cos, sin = (values.float()[:, None, : self.config.rotated // 2] for values in (angles.cos(), angles.sin()))
+        cos, sin = (values.float()[:, : self.config.rotated // 2] for values in (angles.cos(), angles.sin()))
         return cos, sin
 
     def _kv_pools(self) -> list[KvPool]:
@@ -254,8 +255,5 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Ten
 
 
 def rotate(x: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Turn the first dimensions of each head [rows, heads, size] by position; dimension j pairs with j + half."""
-    cos, sin = rotation
-    half = cos.shape[-1]
-    first, second = x[..., :half], x[..., half : 2 * half]
-    return torch.cat([first * cos - second * sin, second * cos + first * sin, x[..., 2 * half :]], dim=-1)
+    """Turn the first dimensions of each head [rows, heads, size]; the tables have a line for each row."""
+    return rotary(x, torch.arange(x.shape[0]), *rotation)

@@ -1,36 +1,33 @@
-"""Float to FP8, and activations rounded as a narrow format would hold them. NVFP4 itself is in kernels/nvfp4."""
+"""Activations rounded as a narrow format would hold them, and FP8 matrices from floats; the formats are in kernels."""
 
 from __future__ import annotations
-
-from typing import Final
 
 import torch
 
 from inference_grpc.model.formats import Fp8
+from kernels.fp8.reference import MAX, quantize
+from kernels.fp8.reference import quantize_activation as quantize_activation_fp8
 from kernels.nvfp4.format import LARGEST, Nvfp4Matrix
 from kernels.nvfp4.reference import quantize_activation, unscaled
-
-E4M3_MAX: Final = 448.0
 
 
 def to_e4m3(values: torch.Tensor) -> torch.Tensor:
     """Saturating at +-448: the bare conversion would give NaN."""
-    return values.clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
+    return values.clamp(-MAX, MAX).to(torch.float8_e4m3fn)
 
 
 def quantize_fp8(values: torch.Tensor) -> Fp8:
     """[N, K] float32, one scale for each row."""
-    scale = values.abs().amax(-1).div(E4M3_MAX)
-    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    return Fp8(to_e4m3(values / scale[:, None]), scale)
+    made = quantize(values, by="row")
+    return Fp8(made.values, made.multiplier)
 
 
 def round_activations_fp8(x: torch.Tensor, scale: float | None) -> torch.Tensor:
     """By a static scale, or each row by its own maximum."""
     if scale is not None:
         return to_e4m3(x / scale).float() * scale
-    row_scale = x.abs().amax(-1, keepdim=True).div(E4M3_MAX).clamp(min=1e-12)
-    return to_e4m3(x / row_scale).float() * row_scale
+    values, row_scale = quantize_activation_fp8(x)
+    return values.float() * row_scale[:, None]
 
 
 def round_activations_fp8_groups(x: torch.Tensor, group: int) -> torch.Tensor:
