@@ -95,7 +95,9 @@ def revoke_beyond(*, member: Member, role: Role | None, actor: User | None) -> N
 
 
 def mark_used(key: ManagementKey, now: datetime) -> None:
-    """Lazily: at most one write a step."""
+    """Lazily: at most one write a step, also when two calls come at once."""
+    if key.last_used_at is not None and now - key.last_used_at < USED_STEP:
+        return
     ManagementKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lt=now - USED_STEP), id=key.id).update(
         last_used_at=now
     )

@@ -200,9 +200,11 @@ class TestManagementKeys:
         key = self._issue(cast).key
         now = timezone.now()
         management.mark_used(key, now)
+        # Two calls at once both saw it unused.
         management.mark_used(key, now + timedelta(seconds=30))
         key.refresh_from_db()
         assert key.last_used_at == now
+        management.mark_used(key, now + timedelta(seconds=30))
         management.mark_used(key, now + timedelta(seconds=61))
         key.refresh_from_db()
         assert key.last_used_at == now + timedelta(seconds=61)

@@ -130,7 +130,9 @@ class TransferSerializer(serializers.Serializer[Any]):
 
 
 class ReasonSerializer(serializers.Serializer[Any]):
-    reason = serializers.CharField(required=False, default="", max_length=500, help_text="Kept in the audit log.")
+    reason = serializers.CharField(
+        required=False, allow_blank=True, default="", max_length=500, help_text="Kept in the audit log."
+    )
 
 
 class ProjectSerializer(serializers.Serializer[Any]):
@@ -141,9 +143,13 @@ class ProjectSerializer(serializers.Serializer[Any]):
 
 
 class AuditQuery(serializers.Serializer[Any]):
-    about = serializers.CharField(required=False, default="", help_text="api_key, member, quota, …")
-    person = serializers.CharField(required=False, default="", help_text="Part of an address or key name.")
-    text = serializers.CharField(required=False, default="", help_text="Part of the subject, action or reason.")
+    about = serializers.CharField(required=False, allow_blank=True, default="", help_text="api_key, member, quota, …")
+    person = serializers.CharField(
+        required=False, allow_blank=True, default="", help_text="Part of an address or key name."
+    )
+    text = serializers.CharField(
+        required=False, allow_blank=True, default="", help_text="Part of the subject, action or reason."
+    )
     start = serializers.DateTimeField(required=False, default=None)
     end = serializers.DateTimeField(required=False, default=None)
 

@@ -24,10 +24,15 @@ class AlertRuleSerializer(serializers.Serializer[Any]):
 
 class NewAlertRuleSerializer(serializers.Serializer[Any]):
     what = serializers.ChoiceField(list(CHOICES.items()))
-    amount = serializers.CharField(required=False, default="", help_text="Such as 100.00; not for `failures:`.")
+    amount = serializers.CharField(
+        required=False, allow_blank=True, default="", help_text="Such as 100.00; not for `failures:`."
+    )
     thresholds = serializers.ListField(child=serializers.IntegerField(min_value=1), required=False, default=list)
     scope = serializers.CharField(
-        required=False, default="", help_text="Empty for the organization; `project:SLUG` or `api_key:ID`."
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="Empty for the organization; `project:SLUG` or `api_key:ID`.",
     )
 
 

@@ -50,7 +50,7 @@ class UsageQuery(serializers.Serializer[Any]):
     limit = serializers.IntegerField(required=False, default=50, min_value=1, max_value=500)
     project_id = serializers.IntegerField(required=False)
     api_key_id = serializers.IntegerField(required=False)
-    model = serializers.CharField(required=False, default="")
+    model = serializers.CharField(required=False, allow_blank=True, default="")
     status = serializers.ChoiceField(["started", "completed", "cancelled", "failed"], required=False, default="")
     start = serializers.DateTimeField(required=False)
     end = serializers.DateTimeField(required=False)

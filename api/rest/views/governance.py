@@ -60,13 +60,18 @@ class NewLimitSerializer(serializers.Serializer[Any]):
     what = serializers.ChoiceField(list(CHOICES.items()))
     amount = serializers.CharField(max_length=30)
     scope = serializers.CharField(
-        required=False, default="", help_text="Empty for the organization; `project:SLUG`, `api_key:ID` or `member:ID`."
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="Empty for the organization; `project:SLUG`, `api_key:ID` or `member:ID`.",
     )
-    model = serializers.CharField(required=False, default="", help_text="Empty: all models.")
+    model = serializers.CharField(required=False, allow_blank=True, default="", help_text="Empty: all models.")
     mode = serializers.ChoiceField(
         ["hard", "soft", "shadow"], required=False, default="hard", help_text="Refuse, alert, or only log."
     )
-    reason = serializers.CharField(required=False, default="", max_length=500, help_text="Kept in the audit log.")
+    reason = serializers.CharField(
+        required=False, allow_blank=True, default="", max_length=500, help_text="Kept in the audit log."
+    )
 
 
 class Limits(ManagementView):
