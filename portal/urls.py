@@ -21,6 +21,7 @@ from portal.operator import acting_views as acting
 from portal.operator import catalog_views as operator_catalog
 from portal.operator import finance_views as finance
 from portal.operator import money_views as operator_money
+from portal.operator import reconciliation_views as operator_reconciliation
 from portal.operator import views as operator
 from portal.organizations import views as organizations
 from portal.playground import views as playground
@@ -106,6 +107,7 @@ operator_pages: list[URLPattern | URLResolver] = [
     path("models/new", operator_catalog.model_new, name="operator_model_new"),
     path("models/<int:model_id>", operator_catalog.model, name="operator_model"),
     path("models/<int:model_id>/price", operator_catalog.price, name="operator_price"),
+    path("models/<int:model_id>/discount", operator_catalog.discount, name="operator_discount"),
     path("models/<int:model_id>/deployments/new", operator_catalog.deployment_new, name="operator_deployment_new"),
     path("deployments/<int:deployment_id>", operator_catalog.deployment, name="operator_deployment"),
     path("engines", operator_catalog.engines, name="operator_engines"),
@@ -130,7 +132,9 @@ operator_pages: list[URLPattern | URLResolver] = [
     path("tax-rates", finance.tax_rates, name="operator_tax_rates"),
     path("payment-events", finance.payment_events, name="operator_events"),
     path("payment-events/<int:event_id>/replay", finance.payment_event_replay, name="operator_event_replay"),
-    path("reconciliation", operator_money.reconciliation, name="operator_reconciliation"),
+    path("reconciliation", operator_reconciliation.reconciliation, name="operator_reconciliation"),
+    path("reconciliation.csv", operator_reconciliation.rates_csv, name="operator_reconciliation_csv"),
+    path("reconciliation/close", operator_reconciliation.close, name="operator_period_close"),
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [

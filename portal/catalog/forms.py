@@ -1,13 +1,24 @@
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
+from uuid import uuid4
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from billing.money import parse_nano
+from billing.pricing.services import Figures
 from portal.catalog.models import Deployment, Model
+from portal.organizations.models import Organization
+
+
+def _organization(slug: str) -> Organization | None:
+    found = Organization.objects.filter(slug=slug).first()
+    if slug and found is None:
+        raise ValidationError(f"There is no organization {slug!r}.")
+    return found
 
 
 class ModelForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscriptable when it runs
@@ -51,18 +62,36 @@ class DeploymentForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscrip
 
 
 class PriceForm(forms.Form):
-    """Amounts per million tokens, as people write them."""
+    """Amounts per million tokens, as people write them; the minimum per request."""
 
     input_price = forms.CharField(max_length=24, label="Input")
     cached_input_price = forms.CharField(
         max_length=24, label="Cached input", required=False, help_text="Empty: the same as input."
     )
     output_price = forms.CharField(max_length=24, label="Output")
+    cache_write_price = forms.CharField(
+        max_length=24, label="Cache write", required=False, help_text="Empty: the same as input."
+    )
+    reasoning_price = forms.CharField(
+        max_length=24, label="Reasoning", required=False, help_text="Empty: the same as output."
+    )
+    minimum = forms.CharField(
+        max_length=24, label="Minimum for a request", required=False, help_text="What a request costs at least."
+    )
+    organization = forms.SlugField(
+        required=False, label="Only for organization", help_text="Its short name. Empty: the list price, for everyone."
+    )
     effective_from = forms.DateTimeField(
         required=False,
         label="In force from",
         widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
         help_text="Empty: from now on. Calls before keep their price.",
+    )
+    effective_until = forms.DateTimeField(
+        required=False,
+        label="Until",
+        widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+        help_text="Empty: for good. After it the price before is in force again.",
     )
 
     def _nano(self, name: str) -> int | None:
@@ -86,8 +115,54 @@ class PriceForm(forms.Form):
     def clean_output_price(self) -> int | None:
         return self._nano("output_price")
 
+    def clean_cache_write_price(self) -> int | None:
+        return self._nano("cache_write_price")
+
+    def clean_reasoning_price(self) -> int | None:
+        return self._nano("reasoning_price")
+
+    def clean_minimum(self) -> int:
+        return self._nano("minimum") or 0
+
+    def clean_organization(self) -> Organization | None:
+        return _organization(self.cleaned_data["organization"])
+
+    def figures(self) -> Figures:
+        return Figures(
+            self.cleaned_data["input_price"],
+            self.cleaned_data["cached_input_price"],
+            self.cleaned_data["output_price"],
+            self.cleaned_data["cache_write_price"],
+            self.cleaned_data["reasoning_price"],
+            self.cleaned_data["minimum"],
+        )
+
     def clean_effective_from(self) -> Any:
         moment = self.cleaned_data["effective_from"]
         if moment and moment < timezone.now():
             raise ValidationError("A price cannot begin in the past: calls since then are billed already.")
         return moment or timezone.now()
+
+
+class DiscountForm(forms.Form):
+    """So much off a model's list price for one organization. `key` is made with the form: it gives once."""
+
+    organization = forms.SlugField(label="Organization", help_text="Its short name.")
+    percent = forms.DecimalField(
+        label="Percent off", max_digits=5, decimal_places=2, min_value=Decimal("0.01"), max_value=100
+    )
+    reason = forms.CharField(max_length=300)
+    effective_until = forms.DateTimeField(
+        required=False,
+        label="Until",
+        widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+        help_text="Empty: for good.",
+    )
+    key = forms.UUIDField(widget=forms.HiddenInput, initial=uuid4)
+
+    def clean_organization(self) -> Organization | None:
+        return _organization(self.cleaned_data["organization"])
+
+    def clean_percent(self) -> int:
+        """In basis points."""
+        return int(self.cleaned_data["percent"] * 100)

@@ -7,9 +7,10 @@ from typing import Any
 
 from django.db import transaction
 
-from billing.pricing.services import set_price
+from billing.pricing.services import give_discount, set_price
 from portal.audit.services import record_event
 from portal.catalog.models import Deployment, Model
+from portal.organizations.models import Organization
 from portal.users.models import User
 
 
@@ -62,25 +63,77 @@ def change_price(
     output_nano: int,
     effective_from: datetime,
     actor: User | None,
+    cache_write_nano: int | None = None,
+    reasoning_nano: int | None = None,
+    minimum_nano: int = 0,
+    effective_until: datetime | None = None,
+    organization: Organization | None = None,
 ) -> None:
-    """A new version of the list price; earlier calls keep theirs. Raises billing's InvalidPrice."""
+    """A new version of the list price, or of one organization's; earlier calls keep theirs. Raises InvalidPrice."""
+    figures = {
+        "input_nano": input_nano,
+        "cached_input_nano": cached_input_nano,
+        "output_nano": output_nano,
+        "cache_write_nano": cache_write_nano,
+        "reasoning_nano": reasoning_nano,
+        "minimum_nano": minimum_nano,
+    }
     set_price(
         model=model.name,
-        input_nano=input_nano,
-        cached_input_nano=cached_input_nano,
-        output_nano=output_nano,
         effective_from=effective_from,
+        effective_until=effective_until,
         actor_id=actor.id if actor else None,
+        organization_id=organization.id if organization else None,
+        **figures,  # type: ignore[arg-type]  # the figures that may be None are those that may
     )
     record_event(
-        organization_id=None,
+        organization_id=organization.id if organization else None,
         actor=actor,
         action="price.set",
         subject=model,
         after={
-            "input_nano": input_nano,
-            "cached_input_nano": cached_input_nano,
-            "output_nano": output_nano,
+            **{
+                name: value for name, value in figures.items() if value or name == "input_nano" or name == "output_nano"
+            },
             "effective_from": effective_from.isoformat(),
+            **({"effective_until": effective_until.isoformat()} if effective_until else {}),
         },
+    )
+
+
+@transaction.atomic
+def discount_price(
+    *,
+    key: str,
+    model: Model,
+    organization: Organization,
+    basis_points: int,
+    effective_from: datetime,
+    effective_until: datetime | None,
+    reason: str,
+    actor: User,
+) -> None:
+    """So much off the model's list price for one organization. Once per key. Raises InvalidPrice or KeyReused."""
+    discount = give_discount(
+        key=key,
+        organization_id=organization.id,
+        model=model.name,
+        basis_points=basis_points,
+        effective_from=effective_from,
+        effective_until=effective_until,
+        reason=reason,
+        actor_id=actor.id,
+    )
+    if discount.effective_from != effective_from:
+        return
+    record_event(
+        organization_id=organization.id,
+        actor=actor,
+        action="price.discounted",
+        subject=model,
+        after={
+            "basis_points": basis_points,
+            "effective_until": effective_until.isoformat() if effective_until else None,
+        },
+        reason=reason,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from datetime import UTC
 from typing import Any
 
 from django.contrib import messages
@@ -11,15 +13,21 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from billing.errors import InvalidPrice
+from billing.errors import InvalidPrice, KeyReused
 from billing.pricing import selectors as pricing
+from billing.pricing.preview import preview_price
+from billing.pricing.volume import month_before
 from portal import access
 from portal.catalog import selectors, services, status
-from portal.catalog.forms import DeploymentForm, ModelForm, PriceForm
+from portal.catalog.forms import DeploymentForm, DiscountForm, ModelForm, PriceForm
 from portal.catalog.models import Deployment, Model
+from portal.organizations import selectors as organizations
+from portal.organizations.models import Organization
 from portal.pages import operator_page
 
 SECTION = "operator_models"
+# Organizations shown in the preview of a price.
+PREVIEW_ROWS = 20
 
 
 @login_required
@@ -67,7 +75,48 @@ def model(request: HttpRequest, model_id: int) -> HttpResponse:
     return _model_page(request, Model.objects.get(id=model_id), form=form)
 
 
-def _model_page(request: HttpRequest, found: Model, **forms: Any) -> HttpResponse:
+def _preview(model: Model, form: PriceForm) -> dict[str, Any]:
+    """Last month's calls at the figures of the form."""
+    this_month = timezone.now().astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    whose = form.cleaned_data["organization"]
+    found = preview_price(
+        model=model.name,
+        figures=form.figures(),
+        start=month_before(this_month),
+        end=this_month,
+        organization_id=whose.id if whose else None,
+    )
+    by_id = organizations.organizations_by_id([change.organization_id for change in found.changes[:PREVIEW_ROWS]])
+    rows = [(change, by_id[change.organization_id]) for change in found.changes[:PREVIEW_ROWS]]
+    return {"sum": found, "rows": rows, "others": len(found.changes) - len(rows)}
+
+
+@login_required
+@require_POST
+def discount(request: HttpRequest, model_id: int) -> HttpResponse:
+    found = _model(request, model_id)
+    form = DiscountForm(request.POST)
+    if form.is_valid():
+        try:
+            services.discount_price(
+                key=str(form.cleaned_data["key"]),
+                model=found,
+                organization=form.cleaned_data["organization"],
+                basis_points=form.cleaned_data["percent"],
+                effective_from=timezone.now(),
+                effective_until=form.cleaned_data["effective_until"],
+                reason=form.cleaned_data["reason"],
+                actor=access.require_operator(request.user),
+            )
+        except (InvalidPrice, KeyReused) as error:
+            form.add_error(None, str(error))
+        else:
+            messages.success(request, "The discount is given. It follows the list price while it lasts.")
+            return redirect("portal:operator_model", model_id)
+    return _model_page(request, found, discount_form=form)
+
+
+def _model_page(request: HttpRequest, found: Model, **extra: Any) -> HttpResponse:
     deployments = selectors.deployments(model=found)
     now = timezone.now()
     context = {
@@ -75,13 +124,23 @@ def _model_page(request: HttpRequest, found: Model, **forms: Any) -> HttpRespons
         "form": ModelForm(instance=found),
         "price_form": PriceForm(),
         "price": pricing.current_price(found.name, now),
+        "discount_form": DiscountForm(),
         "history": pricing.price_history(found.name),
+        "overrides": _overrides(found),
         "now": now,
         "deployments": deployments,
         "statuses": status.read(deployment.id for deployment in deployments),
     }
-    status_code = 400 if any(form.errors for form in forms.values()) else 200
-    return operator_page(request, SECTION, "portal/operator/model.html", context | forms, status=status_code)
+    is_refused = any(form.errors for name, form in extra.items() if name != "preview")
+    return operator_page(
+        request, SECTION, "portal/operator/model.html", context | extra, status=400 if is_refused else 200
+    )
+
+
+def _overrides(model: Model) -> list[tuple[pricing.PriceInfo, Organization]]:
+    versions = pricing.overrides(model.name)
+    by_id = organizations.organizations_by_id([version.organization_id or 0 for version in versions])
+    return [(version, by_id[version.organization_id or 0]) for version in versions]
 
 
 @login_required
@@ -89,14 +148,16 @@ def _model_page(request: HttpRequest, found: Model, **forms: Any) -> HttpRespons
 def price(request: HttpRequest, model_id: int) -> HttpResponse:
     found = _model(request, model_id)
     form = PriceForm(request.POST)
+    if form.is_valid() and "preview" in request.POST:
+        return _model_page(request, found, price_form=form, preview=_preview(found, form))
     if form.is_valid():
         try:
             services.change_price(
                 model=found,
-                input_nano=form.cleaned_data["input_price"],
-                cached_input_nano=form.cleaned_data["cached_input_price"],
-                output_nano=form.cleaned_data["output_price"],
+                **asdict(form.figures()),
                 effective_from=form.cleaned_data["effective_from"],
+                effective_until=form.cleaned_data["effective_until"],
+                organization=form.cleaned_data["organization"],
                 actor=access.require_operator(request.user),
             )
         except InvalidPrice as error:

@@ -79,3 +79,15 @@ class RunForm(forms.Form):
     def is_preview(self) -> bool:
         action: Any = self.cleaned_data["action"]
         return bool(action == "preview")
+
+
+class PeriodForm(forms.Form):
+    """A month of reconciliation, and why what does not match in it is waived."""
+
+    period = forms.RegexField(r"^\d{4}-(0[1-9]|1[0-2])$", label="Month", help_text="YYYY-MM, in UTC.")
+    waiver = forms.CharField(
+        max_length=500,
+        required=False,
+        label="Waiver",
+        help_text="Why unmatched calls are accepted. Kept with your name.",
+    )

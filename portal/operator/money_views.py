@@ -1,8 +1,6 @@
-"""The operator's pages about money: the invoice run and reconciliation."""
+"""The operator's pages about money: the invoice run."""
 
 from __future__ import annotations
-
-from datetime import timedelta
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -15,7 +13,6 @@ from django.views.decorators.http import require_POST
 from billing.errors import InvalidPeriod
 from billing.invoices import selectors as invoice_selectors
 from billing.invoices.pdf import render as render_pdf
-from billing.reconciliation import selectors as reconciliation_selectors
 from portal import access
 from portal.billing_pages.views import pdf_response
 from portal.operator import services
@@ -25,7 +22,6 @@ from portal.operator.models import InvoiceRun
 from portal.organizations import selectors as organizations
 from portal.pages import operator_page
 
-DAYS_SHOWN = 14
 PAGE_SIZE = 50
 
 
@@ -101,26 +97,3 @@ def invoice_pdf(request: HttpRequest, invoice_id: int) -> HttpResponse:
     if found is None:
         raise Http404("No such invoice.")
     return pdf_response(found, render_pdf(found))
-
-
-@login_required
-def reconciliation(request: HttpRequest) -> HttpResponse:
-    access.require_operator(request.user)
-    now = timezone.now()
-    start = now - timedelta(days=DAYS_SHOWN)
-    rates = reconciliation_selectors.match_rates(start, now)
-    found = reconciliation_selectors.mismatches(start, now, now=now)
-    ids = {rate.organization_id for rate in rates} | {mismatch.organization_id for mismatch in found}
-    by_id = organizations.organizations_by_id(sorted(number for number in ids if number))
-    total = sum(rate.total for rate in rates)
-    open_count = sum(rate.gateway_only + rate.pending + rate.unsettled for rate in rates)
-    context = {
-        "rates": [(rate, by_id.get(rate.organization_id or 0)) for rate in reversed(rates)],
-        "mismatches": [(row, by_id.get(row.organization_id or 0)) for row in found],
-        "total": total,
-        "raw": sum(rate.equal for rate in rates) / total if total else None,
-        "repaired": (total - open_count) / total if total else None,
-        "open_count": open_count,
-        "days": DAYS_SHOWN,
-    }
-    return operator_page(request, "operator_reconciliation", "portal/operator/reconciliation.html", context)

@@ -88,6 +88,8 @@ REST: dict[str, dict[str, str]] = {
     "organization_transfer": {"post": "o"},
     "members": {"get": ALL},
     "member": {"patch": "oa", "delete": "oa"},
+    "operator_discount",
+    "operator_period_close",
     "invitations": {"get": "oa", "post": "oa"},
     "invitation": {"delete": "oa"},
     "projects": {"get": ALL, "post": "oa"},

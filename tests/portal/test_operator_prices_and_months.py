@@ -1,0 +1,121 @@
+"""Operators look at a price before they set it, give discounts, and close months of reconciliation."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from billing.accounts.models import BillingAccount
+from billing.pricing.models import Price
+from billing.pricing.selectors import current_price, price_history
+from billing.reconciliation.models import PeriodClose
+from billing.usage.services import finish_records, open_records
+from portal.audit.models import AuditEvent
+from portal.catalog.models import Model
+from portal.users.models import User
+from tests.factories.billing import ending, opening
+from tests.factories.portal import Cast
+
+pytestmark = pytest.mark.django_db
+Browser = Callable[[User | None], Client]
+
+
+@pytest.fixture
+def calls(cast: Cast, model: Model) -> None:
+    """Two billed calls on the first of last month."""
+    account = BillingAccount.objects.get(organization=cast.organization)
+    first = (timezone.now().replace(day=1) - timedelta(days=1)).replace(day=1, hour=12)
+    price = Price.objects.get(model=model.name)
+    rows = [opening(account, price, started_at=first) for _ in range(2)]
+    open_records(rows)
+    finish_records([ending(row.request_id, finished_at=first) for row in rows])
+
+
+FIGURES = {"input_price": "4", "cached_input_price": "1", "output_price": "20.3", "minimum": "0.0001"}
+
+
+def test_a_preview_shows_last_month_and_saves_nothing(
+    cast: Cast, model: Model, signed_in: Browser, calls: None
+) -> None:
+    address = reverse("portal:operator_price", args=[model.id])
+    answer = signed_in(cast.oda).post(address, {**FIGURES, "preview": "1"})
+    assert answer.status_code == 200
+    preview = answer.context["preview"]["sum"]
+    assert (preview.requests, preview.billed_nano, preview.proposed_nano) == (2, 666_000, 6_660_000)
+    assert b"would have cost" in answer.content
+    assert len(price_history(model.name)) == 1
+
+
+def test_every_kind_of_price_is_set_and_shown(cast: Cast, model: Model, signed_in: Browser) -> None:
+    browser = signed_in(cast.oda)
+    form = {**FIGURES, "cache_write_price": "5", "reasoning_price": "10"}
+    assert browser.post(reverse("portal:operator_price", args=[model.id]), form).status_code == 302
+    price = current_price(model.name, timezone.now())
+    assert price is not None
+    assert (price.cache_write_nano, price.reasoning_nano, price.minimum_nano) == (5 * 10**9, 10**10, 100_000)
+    assert b"0.0001" in browser.get(reverse("portal:operator_model", args=[model.id])).content
+
+
+def test_a_price_of_one_organization_is_nobody_elses(cast: Cast, model: Model, signed_in: Browser) -> None:
+    form = {**FIGURES, "organization": cast.organization.slug}
+    browser = signed_in(cast.oda)
+    assert browser.post(reverse("portal:operator_price", args=[model.id]), form).status_code == 302
+    listed, own = (current_price(model.name, timezone.now(), whose) for whose in (None, cast.organization.id))
+    assert listed
+    assert own
+    assert listed.input_nano != own.input_nano == 4 * 10**9
+    unknown = browser.post(reverse("portal:operator_price", args=[model.id]), {**form, "organization": "nobody"})
+    assert "no organization" in str(unknown.context["price_form"].errors["organization"])
+
+
+def test_a_discount_is_given_once(cast: Cast, model: Model, signed_in: Browser) -> None:
+    listed = current_price(model.name, timezone.now())
+    form = {"organization": cast.organization.slug, "percent": "12.5", "reason": "volume", "key": str(uuid.uuid4())}
+    browser = signed_in(cast.oda)
+    for _ in range(2):
+        assert browser.post(reverse("portal:operator_discount", args=[model.id]), form).status_code == 302
+    own = current_price(model.name, timezone.now(), cast.organization.id)
+    assert listed
+    assert own
+    assert own.input_nano == listed.input_nano * 7 // 8
+    assert AuditEvent.objects.filter(action="price.discounted", actor=cast.oda).count() == 1
+    assert b"Discount" in browser.get(reverse("portal:operator_model", args=[model.id])).content
+
+
+def test_a_month_closes_only_with_a_reason_for_what_does_not_match(
+    cast: Cast, model: Model, signed_in: Browser, calls: None
+) -> None:
+    browser, address = signed_in(cast.oda), reverse("portal:operator_period_close")
+    period = f"{timezone.now().replace(day=1) - timedelta(days=1):%Y-%m}"
+    answer = browser.post(address, {"period": period}, follow=True)
+    assert b"2 calls" in answer.content
+    assert not PeriodClose.objects.exists()
+    browser.post(address, {"period": period, "waiver": "the journal burnt"})
+    closed = PeriodClose.objects.get()
+    assert cast.oda.email in closed.actor_name
+    assert AuditEvent.objects.get(action="period.closed").reason == "the journal burnt"
+    browser.post(address, {"period": period, "waiver": "again"})
+    assert AuditEvent.objects.filter(action="period.closed").count() == 1
+    page = browser.get(reverse("portal:operator_reconciliation"))
+    assert b"the journal burnt" in page.content
+
+
+def test_the_running_month_stays_open(cast: Cast, signed_in: Browser) -> None:
+    period = f"{timezone.now():%Y-%m}"
+    signed_in(cast.oda).post(reverse("portal:operator_period_close"), {"period": period, "waiver": "x"})
+    assert not PeriodClose.objects.exists()
+
+
+def test_rates_come_as_csv(cast: Cast, model: Model, signed_in: Browser, calls: None) -> None:
+    period = f"{timezone.now().replace(day=1) - timedelta(days=1):%Y-%m}"
+    browser, address = signed_in(cast.oda), reverse("portal:operator_reconciliation_csv")
+    lines = browser.get(address, {"period": period}).content.decode().splitlines()
+    assert lines[0].startswith("day,organization_id,calls,equal")
+    assert lines[1].split(",")[2:4] == ["2", "0"]
+    assert browser.get(address, {"period": "soon"}).status_code == 400
