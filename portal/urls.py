@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver, include, path, re_path
+from django.urls import URLPattern, URLResolver, include, path
 
 from portal.alerts import views as alerts
 from portal.alerts import webhook_views as webhooks
@@ -116,10 +116,29 @@ operator_pages: list[URLPattern | URLResolver] = [
     path("invoices/<int:invoice_id>", operator_money.invoice, name="operator_invoice"),
     path("invoices/<int:invoice_id>.pdf", operator_money.invoice_pdf, name="operator_invoice_pdf"),
     path("invoices/<int:invoice_id>.csv", finance.invoice_annex, name="operator_invoice_annex"),
-    re_path(
-        r"^invoices/(?P<invoice_id>\d+)/(?P<act>credit|payment|void|write_off)$",
+    path(
+        "invoices/<int:invoice_id>/credit",
         finance.invoice_act,
-        name="operator_invoice_act",
+        {"act": "credit"},
+        name="operator_invoice_credit",
+    ),
+    path(
+        "invoices/<int:invoice_id>/payment",
+        finance.invoice_act,
+        {"act": "payment"},
+        name="operator_invoice_payment",
+    ),
+    path(
+        "invoices/<int:invoice_id>/void",
+        finance.invoice_act,
+        {"act": "void"},
+        name="operator_invoice_void",
+    ),
+    path(
+        "invoices/<int:invoice_id>/write-off",
+        finance.invoice_act,
+        {"act": "write_off"},
+        name="operator_invoice_write_off",
     ),
     path("credit-notes/<int:credit_note_id>.pdf", finance.credit_note_pdf, name="operator_credit_note_pdf"),
     path("organizations/<slug:slug>/money", finance.money, name="operator_money"),

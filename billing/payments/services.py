@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from django.db.models import F
 from django.utils import timezone
@@ -14,6 +15,7 @@ from billing.invoices import mail
 from billing.invoices.models import CreditNote, CreditNoteEffect, Invoice, InvoiceStatus
 from billing.invoices.selectors import described_lines, document
 from billing.invoices.services import mark_sent
+from billing.payments import payloads
 from billing.payments.configuration import configured_gateway
 from billing.payments.file_gateway import FileGateway
 from billing.payments.gateway import (
@@ -131,6 +133,16 @@ def _billed(invoice: Invoice, account: BillingAccount) -> BilledInvoice:
         tax_note=printed.tax_note,
         total_minor=invoice.total_minor,
     )
+
+
+def payload_of(number: str) -> list[dict[str, Any]] | None:
+    """The requests that bill the invoice at Stripe, as they would be sent now; None when there is no such invoice."""
+    invoice = Invoice.objects.select_related("organization").filter(number=number).first()
+    if invoice is None:
+        return None
+    return [
+        request.as_json() for request in payloads.requests_of(_billed(invoice, account_of(invoice.organization_id)))
+    ]
 
 
 def invoices_to_push() -> list[int]:

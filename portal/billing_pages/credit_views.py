@@ -9,7 +9,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.cache import cache
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
@@ -155,11 +155,11 @@ def auto_recharge(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_GET
 def payment_page(request: HttpRequest, slug: str) -> HttpResponse:
-    """To the provider's own page, where cards are changed and receipts lie."""
+    """The way to the provider's own page, where cards are changed and receipts lie; its link is for this visit."""
     member = access.member_for(request.user, slug, Permission.MANAGE_BILLING)
     back = f"{settings.PUBLIC_URL}{reverse('portal:credit', args=[slug])}"
     try:
-        return HttpResponseRedirect(services.payment_page(organization=member.organization, return_url=back))
+        context = {"url": services.payment_page(organization=member.organization, return_url=back)}
     except BillingError as error:
-        messages.error(request, f"The payment page could not be opened. {error}")
-        return redirect("portal:credit", slug)
+        context = {"error": str(error)}
+    return member_page(request, member, "billing", "portal/billing/payment_page.html", context)

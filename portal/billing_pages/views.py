@@ -126,10 +126,9 @@ def credit_note_response(note: CreditNote) -> HttpResponse:
 
 
 def annex_response(invoice: Invoice) -> HttpResponse:
-    """The usage behind an issued invoice, as CSV; a draft has none yet."""
-    if invoice.number is None:
-        raise Http404("A preview has no annex.")
-    headers = {"Content-Disposition": f'attachment; filename="invoice-{invoice.number}-usage.csv"'}
+    """The usage behind an invoice, as CSV."""
+    name = f"invoice-{invoice.number or f'draft-{invoice.period}'}-usage.csv"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return HttpResponse(annex.render(invoice), content_type="text/csv; charset=utf-8", headers=headers)
 
 

@@ -10,7 +10,12 @@ from typing import Any
 from django.test import Client
 from django.utils import timezone
 
+from billing.credits.models import PromoCode, TopUp
+from billing.exports.services import make, request_export
+from billing.fees.models import RecurringFee
+from billing.invoices.models import CreditNote, Invoice
 from billing.invoices.services import draft_invoice
+from billing.payments.models import PaymentEvent
 from portal.alerts import webhooks
 from portal.alerts.kinds import RuleKind
 from portal.alerts.services import create_rule
@@ -94,9 +99,62 @@ def make_world(monkeypatch: Any) -> World:
         "delivery_id": webhooks.send_test(endpoint=endpoint, actor=cast.ada).id,
         "model_id": model.id,
         "deployment_id": Deployment.objects.get(model=model).id,
+        **make_money(organization),
     }
     elsewhere = Member.objects.get(user=cast.cyd).organization
     return World(organization, elsewhere, people, arguments, secrets)
+
+
+def make_money(organization: Organization) -> dict[str, int]:
+    """A row of each kind that money has, and a finished file."""
+    now = timezone.now()
+    issued = Invoice.objects.create(
+        organization=organization,
+        status="final",
+        number="W-1",
+        period="2020-01",
+        period_start=now - timedelta(days=2),
+        period_end=now - timedelta(days=1),
+        time_zone="UTC",
+        currency="USD",
+        drafted_at=now,
+        finalized_at=now,
+        due_at=now,
+    )
+    note = CreditNote.objects.create(
+        invoice=issued,
+        number="WCN-1",
+        key="w",
+        effect="reduces",
+        amount_minor=1,
+        tax_minor=0,
+        reason="w",
+        issued_at=now,
+    )
+    export = request_export(
+        organization_id=organization.id, kind="usage", file_format="csv", period=f"{now:%Y-%m}", actor_id=None
+    )
+    make(export.id)
+    fee = RecurringFee.objects.create(
+        organization=organization, name="Seats", unit_amount_minor=1, currency="USD", starts_on=now.date()
+    )
+    top_up = TopUp.objects.create(
+        organization=organization, kind="checkout", key="w", currency="USD", amount_minor=500, tax_minor=0
+    )
+    code = PromoCode.objects.create(
+        code="WORLD-1", description="w", amount_nano=1, currency="USD", max_redemptions=1, valid_from=now
+    )
+    event = PaymentEvent.objects.create(
+        provider="stripe", event_id="evt_w", type="invoice.paid", payload={}, outcome="unmatched"
+    )
+    return {
+        "credit_note_id": note.id,
+        "export_id": export.id,
+        "fee_id": fee.id,
+        "top_up_id": top_up.id,
+        "promo_code_id": code.id,
+        "event_id": event.id,
+    }
 
 
 def unknown(arguments: dict[str, Any]) -> dict[str, Any]:
