@@ -67,7 +67,7 @@ test-gpu:  ## Run the tests that need an NVIDIA GPU, with the Python that is act
 golden: setup  ## Rewrite the golden files; review the difference before committing it
 	@UPDATE_GOLDEN=1 .ci/test -k golden
 
-.PHONY: protos migrations lock assets bench
+.PHONY: protos migrations lock assets bench drill
 protos: setup  ## Generate the gRPC stubs again
 	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. inference_grpc/protos/v1/inference.proto
 migrations: setup  ## Write the migrations that the models ask for
@@ -77,5 +77,7 @@ lock: setup  ## Resolve pyproject.toml again into requirements.lock
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
 assets:  ## Build static/dist (needs Node and npm; the result is committed)
 	@cd static && npm ci --silent && npm run --silent build
+drill: setup  ## Kill the product's parts under 100,000 calls and compare every account; ARGS="--calls 3000" for a small one
+	@exec $(BIN)/python -m benchmarks.drill $(ARGS)
 bench: setup  ## Run the benchmarks; NAMES="money gateway" picks some
 	@exec $(BIN)/python -m benchmarks $(NAMES)

@@ -140,7 +140,7 @@ def _effective(stack: Stack) -> dict[str, tuple[int, str, int, int]]:
     return {row[0]: row[1:] for row in stack.rows(query)}
 
 
-def main() -> int:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.drill", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -154,7 +154,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="State folder to use and to keep, for a look afterwards.")
     parser.add_argument("--write", action="store_true", help=f"Write {REPORT}.")
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    options = parser().parse_args()
     with tempfile.TemporaryDirectory(prefix="drill-") as folder:
         report = run(options, options.keep or Path(folder))
     text = report.text()

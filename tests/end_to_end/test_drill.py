@@ -1,0 +1,19 @@
+"""The drill in small: each part of the product is killed once under load, and every account agrees at the end."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.drill.__main__ import parser, run
+from benchmarks.drill.report import Report
+
+
+def options(**changed: object) -> argparse.Namespace:
+    return argparse.Namespace(**{**vars(parser().parse_args([])), **changed})
+
+
+def test_no_call_and_no_cent_is_lost_in_a_small_drill(tmp_path: Path) -> None:
+    report: Report = run(options(calls=2000, rounds=1, outage=0, falsified=3, grace=4), tmp_path)
+    assert [check for check in report.checks if not check.is_good] == [], report.text()
+    assert len(report.faults) == 5
