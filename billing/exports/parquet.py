@@ -9,7 +9,7 @@ import gzip
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact
 from typing import BinaryIO
 
 from billing.exports.table import Column, Row, Value
@@ -18,6 +18,8 @@ _MAGIC = b"PAR1"
 _ROWS_PER_GROUP = 20_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PRECISION, _DECIMAL_BYTES = 38, 16
+# The usual context would round silently past 28 digits.
+_EXACT = Context(prec=2 * _PRECISION, traps=[Inexact])
 
 # Thrift's compact types, and Parquet's own numbers.
 _I32, _I64, _BINARY, _LIST, _STRUCT = 5, 6, 8, 9, 12
@@ -187,7 +189,7 @@ def _plain(column: Column, values: list[Value]) -> bytes:
 
 def _unscaled(value: Value, column: Column) -> bytes:
     assert isinstance(value, Decimal | int)
-    number = Decimal(value).scaleb(column.scale)
+    number = _EXACT.scaleb(Decimal(value), column.scale)
     if number != number.to_integral_value():
         raise ValueError(f"{value} in column {column.name} has more than {column.scale} decimals.")
     return int(number).to_bytes(_DECIMAL_BYTES, "big", signed=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import struct
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 BOOLEAN, INT64, BYTE_ARRAY, FIXED = 0, 2, 6, 7
 DECIMAL, TIMESTAMP = 5, 10
+EXACT = Context(prec=60)
 
 
 class Thrift:
@@ -115,7 +116,7 @@ def _plain(data: bytes, count: int, element: dict[int, Any]) -> list[Any]:
         width = element[2]
         assert logical == DECIMAL
         parts = [data[start : start + width] for start in range(0, count * width, width)]
-        return [Decimal(int.from_bytes(part, "big", signed=True)).scaleb(-element[7]) for part in parts]
+        return [EXACT.scaleb(Decimal(int.from_bytes(part, "big", signed=True)), -element[7]) for part in parts]
     texts, at = [], 0
     for _ in range(count):
         size = struct.unpack("<I", data[at : at + 4])[0]
