@@ -15,9 +15,9 @@ from django.db import connection, transaction
 
 from billing.rollups.failures import NAMES, class_sql
 from billing.rollups.histograms import COUNT_BITS, Latency, slot_sql
-from billing.rollups.models import ALL_ORGANIZATIONS, DAY_S, GRAINS_S, HOUR_S, MINUTE_S, NONE
+from billing.rollups.models import ALL_ORGANIZATIONS, DAY_S, GRAINS_S, HOUR_S, NONE, QUARTER_S
 
-# A view of 24 hours by the quarter, and a day to spare.
+# A view of 24 hours, and a day to spare.
 MINUTES_KEPT = timedelta(hours=48)
 BATCH = 5_000
 _LOCK_KEY = 0x726F6C6C  # "roll"
@@ -79,7 +79,7 @@ spread AS (
            CASE WHEN status = 'failed' AND requests = 1 THEN {class_sql("error_code")} END AS failure
       FROM facts CROSS JOIN (VALUES {", ".join(f"({grain})" for grain in GRAINS_S)}) grains (grain_s)
       CROSS JOIN LATERAL (VALUES (organization_id), ({ALL_ORGANIZATIONS})) tenants (tenant)
-     WHERE grain_s > {MINUTE_S} OR started_at >= %(minutes_since)s
+     WHERE grain_s >= {HOUR_S} OR started_at >= %(minutes_since)s
 ), counted AS (
     SELECT {", ".join(_SERVICE_KEYS)}, {", ".join(f"SUM({name})::bigint AS {name}" for name in _SUMS)},
            COUNT(*) FILTER (WHERE status = 'cancelled' AND requests = 1) AS cancelled,
@@ -146,7 +146,7 @@ def take_pending(*, now: datetime, batch: int = BATCH) -> int:
             cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK_KEY])
             if not cursor.fetchone()[0]:
                 return taken
-            cursor.execute(_DRAIN, {"limit": batch, "minutes_since": _floor_minute(now - MINUTES_KEPT)})
+            cursor.execute(_DRAIN, {"limit": batch, "minutes_since": _floor_quarter(now - MINUTES_KEPT)})
             count: int = cursor.fetchone()[0]
         taken += count
         if count < batch:
@@ -154,18 +154,18 @@ def take_pending(*, now: datetime, batch: int = BATCH) -> int:
 
 
 def forget_minutes(*, now: datetime) -> int:
-    """Delete the minutes that no view shows any more."""
+    """Delete the minutes and quarters that no view shows any more."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"DELETE FROM billing_service_rollup WHERE grain_s = {MINUTE_S} AND start < %s",  # noqa: S608 - a constant
-            [_floor_minute(now - MINUTES_KEPT)],
+            f"DELETE FROM billing_service_rollup WHERE grain_s < {HOUR_S} AND start < %s",  # noqa: S608 - a constant
+            [_floor_quarter(now - MINUTES_KEPT)],
         )
         deleted: int = cursor.rowcount
         return deleted
 
 
-def _floor_minute(moment: datetime) -> datetime:
-    return moment.replace(second=0, microsecond=0)
+def _floor_quarter(moment: datetime) -> datetime:
+    return datetime.fromtimestamp(moment.timestamp() // QUARTER_S * QUARTER_S, UTC)
 
 
 def rebuild_day(day: datetime, *, now: datetime) -> int:
@@ -178,7 +178,7 @@ def rebuild_day(day: datetime, *, now: datetime) -> int:
         cursor.execute(_FORGET_PENDING, period)
         for table, _, _ in _TABLES:
             cursor.execute(
-                f"DELETE FROM {table} WHERE start >= %(start)s AND start < %(end)s",  # noqa: S608 - constants only
+                f"DELETE FROM {table} WHERE grain_s IN {GRAINS_S} AND start >= %(start)s AND start < %(end)s",  # noqa: S608
                 period,
             )
         cursor.execute(_REBUILD, period)
@@ -202,8 +202,8 @@ def _one_snapshot() -> Iterator[Any]:
 
 def _period(day: datetime, now: datetime) -> dict[str, datetime]:
     start = day.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    # Whole minutes: a minute of which a part is kept would differ from its records.
-    return {"start": start, "end": start + timedelta(days=1), "minutes_since": _floor_minute(now - MINUTES_KEPT)}
+    # Whole quarters: one of which a part is kept would differ from its records.
+    return {"start": start, "end": start + timedelta(days=1), "minutes_since": _floor_quarter(now - MINUTES_KEPT)}
 
 
 @dataclass(frozen=True)
@@ -237,9 +237,9 @@ def _differences(
         SELECT {", ".join(f"COALESCE(kept.{key}, expected.{key})" for key in keys)},
                kept.organization_id IS NOT NULL, expected.organization_id IS NOT NULL,
                {", ".join(f"kept.{value}, expected.{value}" for value in values)}
-          FROM (SELECT * FROM {name} WHERE start >= %(start)s AND start < %(end)s
-                   AND (grain_s > {MINUTE_S} OR start >= %(minutes_since)s)) kept
-          FULL JOIN (SELECT * FROM {rows} WHERE grain_s > {MINUTE_S} OR start >= %(minutes_since)s) expected
+          FROM (SELECT * FROM {name} WHERE grain_s IN {GRAINS_S} AND start >= %(start)s AND start < %(end)s
+                   AND (grain_s >= {HOUR_S} OR start >= %(minutes_since)s)) kept
+          FULL JOIN (SELECT * FROM {rows} WHERE grain_s >= {HOUR_S} OR start >= %(minutes_since)s) expected
                USING ({", ".join(keys)})
          WHERE ({", ".join(f"kept.{value}" for value in values)})
                IS DISTINCT FROM ({", ".join(f"expected.{value}" for value in values)})

@@ -39,7 +39,7 @@ class DeploymentSample(models.Model):
 
 
 class DeploymentRollup(models.Model):
-    """Samples of a minute or an hour.
+    """Samples of a minute, a quarter or an hour.
 
     `histogram` holds the distributions of gauges (portal/operations/gauges.py); the sums are for means; the token
     counts are what was added between samples, and `busy_s` the time between samples in which sequences ran.

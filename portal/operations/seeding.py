@@ -429,10 +429,16 @@ def _samples(size: Size, made: Made, say: Say) -> None:
     """Minutes of the last two days and hours of the whole period, for each deployment; refusals of the same."""
     chance = random.Random(size.days)
     deployments = [(which, deployment) for which, ids in enumerate(made.deployment_ids) for deployment in ids]
-    minutes = [size.end - timedelta(minutes=number) for number in range(min(2, size.days) * 24 * 60)]
+    fine_days = min(2, size.days)
+    quarters = [size.end - timedelta(minutes=15 * number) for number in range(fine_days * 24 * 4)]
+    minutes = [size.end - timedelta(minutes=number) for number in range(fine_days * 24 * 60)]
     hours = [size.end - timedelta(hours=number) for number in range(size.days * 24)]
     rows = []
-    for grain_s, moments, samples in ((60, minutes, _PER_HOUR // 60), (3600, hours, _PER_HOUR)):
+    for grain_s, moments, samples in (
+        (60, minutes, _PER_HOUR // 60),
+        (900, quarters, _PER_HOUR // 4),
+        (3600, hours, _PER_HOUR),
+    ):
         for at in moments:
             start = floor(at, grain_s)
             for which, deployment in deployments:

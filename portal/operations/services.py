@@ -13,7 +13,7 @@ from billing.usage import selectors as usage
 from portal.operations.gauges import Gauge, pack, slot_of
 from portal.operations.models import DeploymentSample
 
-MINUTE_S, HOUR_S = 60, 3600
+MINUTE_S, QUARTER_S, HOUR_S = 60, 900, 3600
 SAMPLES_KEPT = timedelta(hours=1)
 MINUTES_KEPT = timedelta(hours=48)
 HOURS_KEPT = timedelta(days=366)
@@ -51,7 +51,7 @@ ON CONFLICT (deployment_id, grain_s, start) DO UPDATE SET
 
 @transaction.atomic
 def record_samples(answers: Mapping[int, EngineFigures | None], *, now: datetime) -> bool:
-    """Keep one sample of each deployment, and add it to its minute and hour. None: it gave no figures.
+    """Keep one sample of each deployment, and add it to its minute, quarter and hour. None: it gave no figures.
 
     False, and nothing is kept, while another process does it.
     """
@@ -93,7 +93,7 @@ def _rollup_rows(sample: DeploymentSample, before: DeploymentSample | None) -> l
     figures = [added[name] for name in _ADDED]
     return [
         [sample.deployment_id, grain_s, floor(sample.taken_at, grain_s), pack(slots), *figures]
-        for grain_s in (MINUTE_S, HOUR_S)
+        for grain_s in (MINUTE_S, QUARTER_S, HOUR_S)
     ]
 
 
@@ -164,7 +164,7 @@ def tidy(*, now: datetime) -> None:
         cursor.execute(_HOURS_OF_REFUSALS, [floor(now - MINUTES_KEPT, HOUR_S)])
         cursor.execute("DELETE FROM portal_refusal_count WHERE grain_s = %s AND start < %s", [HOUR_S, now - HOURS_KEPT])
         cursor.execute("DELETE FROM portal_deployment_sample WHERE taken_at < %s", [now - SAMPLES_KEPT])
-        for grain_s, kept in ((MINUTE_S, MINUTES_KEPT), (HOUR_S, HOURS_KEPT)):
+        for grain_s, kept in ((MINUTE_S, MINUTES_KEPT), (QUARTER_S, MINUTES_KEPT), (HOUR_S, HOURS_KEPT)):
             cursor.execute(
                 "DELETE FROM portal_deployment_rollup WHERE grain_s = %s AND start < %s", [grain_s, now - kept]
             )

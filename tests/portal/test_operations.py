@@ -170,7 +170,7 @@ class TestSamples:
         record_samples({1: figures()}, now=NOW)
         tidy(now=NOW + timedelta(hours=2))
         assert not DeploymentSample.objects.exists()
-        assert DeploymentRollup.objects.count() == 2
+        assert DeploymentRollup.objects.count() == 3
         tidy(now=NOW + timedelta(hours=49))
         assert [row.grain_s for row in DeploymentRollup.objects.all()] == [3600]
 
