@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import redis
 from django.http import HttpRequest
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -14,6 +13,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 from rest_framework.throttling import SimpleRateThrottle
 
+from api.stores import STORE_ERRORS
 from portal.access import memberships_of
 from portal.api_keys import management, secrets
 from portal.api_keys.selectors import find_management_key
@@ -77,7 +77,7 @@ class ManagementThrottle(SimpleRateThrottle):
     def allow_request(self, request: Request, view: Any) -> bool:
         try:
             return super().allow_request(request, view)
-        except redis.RedisError as error:
+        except STORE_ERRORS as error:
             # The count is a courtesy: without Valkey the portal goes on.
             logger.warning("management_throttle_without_store error=%s", type(error).__name__)
             return True
