@@ -106,6 +106,7 @@ def lists(
         operation_id=operation_id,
         tags=[tag],
         summary=summary,
+        description=f"{summary}.",
         parameters=[
             OpenApiParameter("after", int, description="`next` of the page before."),
             OpenApiParameter("limit", int, description=f"1 to {PAGE_LIMIT}; {DEFAULT_LIMIT} if not given."),

@@ -89,7 +89,7 @@ def rotate_secret(*, endpoint: WebhookEndpoint, actor: User) -> IssuedEndpoint:
         endpoint,
         actor,
         "webhook.secret_rotated",
-        after={"old secret signs until": endpoint.previous_works_until.isoformat()},
+        after={"old secret signs until": f"{endpoint.previous_works_until:%Y-%m-%d %H:%M} UTC"},
     )
     return IssuedEndpoint(endpoint, secret)
 

@@ -62,7 +62,7 @@ def issue(
         after={
             "name": name,
             "role": role.value,
-            "expires_at": expires_at.isoformat() if expires_at else None,
+            "expires_at": f"{expires_at:%Y-%m-%d %H:%M} UTC" if expires_at else None,
             "networks": ", ".join(networks) or "all",
         },
     )

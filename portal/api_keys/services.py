@@ -87,7 +87,7 @@ def _columns(rules: KeyRules) -> dict[str, list[str]]:
 def _told(api_key: ApiKey) -> dict[str, Any]:
     """What the audit log tells of a key's rules."""
     return {
-        "expires_at": api_key.expires_at.isoformat() if api_key.expires_at else None,
+        "expires_at": f"{api_key.expires_at:%Y-%m-%d %H:%M} UTC" if api_key.expires_at else None,
         "routes": ", ".join(api_key.allowed_routes) or "all",
         "models": ", ".join(api_key.allowed_models) or "all",
         "networks": ", ".join(api_key.allowed_networks) or "all",
@@ -145,7 +145,7 @@ def rotate(*, api_key: ApiKey, overlap: timedelta, actor: User) -> IssuedKey:
         subject=api_key,
         label=str(api_key),
         before={"secret": old},
-        after={"secret": str(api_key), "old secret works until": (now + overlap).isoformat()},
+        after={"secret": str(api_key), "old secret works until": f"{now + overlap:%Y-%m-%d %H:%M} UTC"},
     )
     return IssuedKey(api_key, secret)
 

@@ -54,7 +54,7 @@ def request_deletion(*, organization: Organization, actor: User, reason: str = "
             actor=actor,
             action="organization.deletion_requested",
             subject=organization,
-            after={"deletes_at": deletes_at.isoformat()},
+            after={"deletes_at": f"{deletes_at:%Y-%m-%d %H:%M} UTC"},
             reason=reason,
         )
         transaction.on_commit(partial(snapshot.publish, organization.id))
