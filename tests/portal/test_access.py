@@ -19,6 +19,8 @@ from portal import urls
 from portal.organizations.roles import Role
 from tests.portal.world import World, make_world, unknown
 
+pytestmark = pytest.mark.django_db
+
 LETTERS = {"o": "owner", "a": "admin", "b": "billing", "d": "developer", "v": "viewer"}
 ALL = "oabdv"
 # Who may GET, who may POST; None where the address does not know the method.
@@ -152,12 +154,6 @@ def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[World]:
     with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch, transaction.atomic():
         yield make_world(patch)
         transaction.set_rollback(True)
-
-
-@pytest.fixture(autouse=True)
-def unchanged(django_db_blocker: Any, world: World) -> Iterator[None]:
-    with django_db_blocker.unblock():
-        yield
 
 
 def send(client: Client, method: str, address: str) -> int:

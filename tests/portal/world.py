@@ -102,7 +102,11 @@ def make_world(monkeypatch: Any) -> World:
         **make_money(organization),
     }
     elsewhere = Member.objects.get(user=cast.cyd).organization
-    return World(organization, elsewhere, people, arguments, secrets)
+    world = World(organization, elsewhere, people, arguments, secrets)
+    # Before any test, since what a test does is rolled back.
+    for who in (*people, "nobody"):
+        world.browser(who)
+    return world
 
 
 def make_money(organization: Organization) -> dict[str, int]:
