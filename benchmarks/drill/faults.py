@@ -53,10 +53,10 @@ class Faults:
 
     async def _keep_postgres_away(self) -> None:
         """Without this file the server does not start, however often its supervisor tries."""
-        version = next((self.stack.var_dir / "postgres").rglob("PG_VERSION"))
-        hidden = version.with_suffix(".hidden")
-        await asyncio.to_thread(version.rename, hidden)
+        control = self.stack.var_dir / "postgres" / "global" / "pg_control"
+        hidden = control.with_suffix(".hidden")
+        await asyncio.to_thread(control.rename, hidden)
         old_pid = await asyncio.to_thread(self.stack.kill, "postgres")
         await asyncio.sleep(self.outage_s)
-        await asyncio.to_thread(hidden.rename, version)
+        await asyncio.to_thread(hidden.rename, control)
         await asyncio.to_thread(self.stack.await_successor, "postgres", old_pid)

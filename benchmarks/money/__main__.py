@@ -166,8 +166,8 @@ def usage_table(bench: Bench, seconds: float, rounds: int) -> list[str]:
                 results.setdefault((batch, organizations), []).append(bench.measure(batch, ids, price_id, seconds))
     lines = [
         "| batch | organizations | opened/s | finished/s | both/s | client CPU us a record: open + finish"
-        " | PostgreSQL CPU |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        " | PostgreSQL CPU | both/s a core |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for (batch, organizations), pairs in sorted(results.items()):
         opened, finished = (statistics.median(pair[i].records / pair[i].wall_s for pair in pairs) for i in (0, 1))
@@ -179,11 +179,36 @@ def usage_table(bench: Bench, seconds: float, rounds: int) -> list[str]:
         ]
         lines.append(
             f"| {batch} | {organizations} | {opened:,.0f} | {finished:,.0f} | {both:,.0f}"
-            f" | {client[0]:,.0f} + {client[1]:,.0f} | {server[0]:,.0f} + {server[1]:,.0f} |"
+            f" | {client[0]:,.0f} + {client[1]:,.0f} | {server[0]:,.0f} + {server[1]:,.0f}"
+            f" | {1e6 / (sum(client) + sum(server)):,.0f} |"
         )
     check_us = balance_check_us(bench, groups[50], price_id)
     lines += ["", f"The balance check at the commit costs {check_us:,.0f} us of these a record."]
+    lines += ["", *month_lines(bench, groups[50], price_id)]
     return lines
+
+
+def month_lines(bench: Bench, organization_ids: list[int], price_id: int) -> list[str]:
+    """What more months of the records' table cost, and whether the client grows with what it has written."""
+    from billing.usage.partitions import make_partitions, partition_sizes
+
+    def cost_us() -> float:
+        acts = ("open", "finish")
+        return 1e6 * sum(bench.backend_cpu(act, 256, organization_ids, price_id, 8192) for act in acts)
+
+    few, before_us, before_kib = len(partition_sizes()), cost_us(), resident_kib()
+    make_partitions(now=datetime.now(UTC) + timedelta(days=60), months_ahead=36)
+    after_us, after_kib = cost_us(), resident_kib()
+    return [
+        f"With {few} partitions a record costs PostgreSQL {before_us:,.0f} us in batches of 256, with"
+        f" {len(partition_sizes())} {after_us:,.0f} us. The client's memory grew by"
+        f" {(after_kib - before_kib) / 1024:.1f} MiB"
+        " over 16,384 records between the two measurements."
+    ]
+
+
+def resident_kib() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def balance_check_us(bench: Bench, organization_ids: list[int], price_id: int) -> float:

@@ -56,7 +56,7 @@ class TestSignUp:
         assert Member.objects.get(organization=organization).role == Role.OWNER
         assert Project.objects.get(organization=organization).is_default
         assert ledger.balance_nano(organization.id) == 5_000_000_000
-        assert CreditGrant.objects.get().key == f"free-credit:user:{user.id}"
+        assert CreditGrant.objects.get().key == f"free-credit:organization:{organization.id}"
         assert answer.redirect_chain[-1][0] == reverse("portal:dashboard", args=[organization.slug])
         assert "Get started" in answer.content.decode()
 
