@@ -50,7 +50,7 @@ class TestSignUp:
         answer = client.post(link, follow=True)
         client.post(link)
 
-        user = User.objects.get(email="ada.l@example.com")
+        assert User.objects.get().email == "ada.l@example.com"
         organization = Organization.objects.get()
         assert organization.name == "ada.l's organization"
         assert Member.objects.get(organization=organization).role == Role.OWNER
