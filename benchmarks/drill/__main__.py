@@ -125,7 +125,7 @@ def run(options: argparse.Namespace, var_dir: Path) -> Report:
     finally:
         with suppress(subprocess.TimeoutExpired):
             stack.stop()
-    return Report(tenants, load, faults.done, books, records, clock.spans)
+    return Report(tenants, load, faults.done, books, records, clock.spans, options.at_once)
 
 
 def _effective(stack: Stack) -> dict[str, tuple[int, str, int, int]]:
