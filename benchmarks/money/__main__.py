@@ -136,10 +136,11 @@ class Bench:
 
     @staticmethod
     def _opening(organization_id: int, price_id: int):
+        from billing.usage.request_ids import new_request_id
         from billing.usage.services import OpenRecord
 
         return OpenRecord(
-            uuid.uuid4(), organization_id, 1, 1, "bench", price_id, 1, "chat", True, 10**6, STARTED, "gateway-1"
+            new_request_id(), organization_id, 1, 1, "bench", price_id, 1, "chat", True, 10**6, STARTED, "gateway-1"
         )
 
     @staticmethod

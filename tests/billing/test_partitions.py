@@ -82,6 +82,15 @@ class TestPartitions:
         assert finish_records([ending(june), ending(odd)]) == {june: 333_000, odd: 333_000}
         assert set(partition_sizes()) >= {"billing_usage_record_rest", "billing_usage_record_2031_06"}
 
+    def test_a_month_with_rows_in_the_rest_stays_there_and_stops_no_other(self, caplog):
+        account, price = make_account(credit_nano=10**9), make_price()
+        early = id_at(datetime(2031, 6, 2, tzinfo=UTC))
+        open_records([opening(account, price, request_id=early)])
+        made = make_partitions(now=datetime(2031, 5, 20, tzinfo=UTC), months_ahead=2)
+        assert made == ["billing_usage_record_2031_07"]
+        assert "partition_not_made name=billing_usage_record_2031_06" in caplog.text
+        assert finish_records([ending(early)]) == {early: 333_000}
+
     def test_an_id_is_unique_over_all_months(self):
         account, price = make_account(credit_nano=10**9), make_price()
         request_id = new_request_id()
