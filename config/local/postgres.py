@@ -102,9 +102,20 @@ class EmbeddedPostgres:
             raise ProgramFailed(f"postgres: port {self.port} is taken.")
 
     def _initialize(self, data_dir: Path) -> None:
-        # initdb wants an empty folder; what is there without PG_VERSION is an interrupted initdb's.
+        # initdb wants an empty folder. Only what our own interrupted initdb left is thrown away: the marker says so.
+        marker = data_dir.with_name(f"{data_dir.name}.initializing")
+        if any(data_dir.iterdir()) and not marker.exists():
+            raise ProgramFailed(
+                f"postgres: {data_dir} holds files but no PG_VERSION, so it is no whole database. Nothing was changed: "
+                "restore it from a backup, or move it away to begin with an empty one."
+            )
+        marker.touch()
         for entry in data_dir.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        self._initdb(data_dir)
+        marker.unlink()
+
+    def _initdb(self, data_dir: Path) -> None:
         command = ["initdb", "-D", str(data_dir), "-U", "postgres", "-E", "UTF8", "--wal-segsize=4"]
         if not self.is_durable:
             command.append("--no-sync")

@@ -63,6 +63,24 @@ def test_a_wrong_password_is_refused(folder: Path) -> None:
         stop(server.program, process)
 
 
+def test_a_folder_that_is_no_whole_database_is_refused_and_kept(folder: Path) -> None:
+    """A lost PG_VERSION must not cost the rows beside it; what an interrupted start of ours left may go."""
+    server = EmbeddedPostgres(folder / "postgres", free_port(), password="secret")
+    stop(server.program, start(server.program))
+    # The cluster's own, not those of its databases below base/.
+    version = min(folder.rglob("PG_VERSION"), key=lambda path: len(path.parts))
+    data_dir = version.parent
+    version.unlink()
+    kept = sorted(entry.name for entry in data_dir.iterdir())
+    with pytest.raises(ProgramFailed, match="holds files but no PG_VERSION"):
+        start(server.program)
+    assert sorted(entry.name for entry in data_dir.iterdir()) == kept
+    data_dir.with_name(f"{data_dir.name}.initializing").touch()
+    stop(server.program, start(server.program))
+    assert version.exists()
+    assert not data_dir.with_name(f"{data_dir.name}.initializing").exists()
+
+
 def test_an_orphaned_postgres_is_ended_before_the_next_start(folder: Path) -> None:
     server = EmbeddedPostgres(folder / "postgres", free_port(), is_durable=False)
     orphan = start(server.program)
