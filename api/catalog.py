@@ -19,7 +19,7 @@ from portal.catalog.selectors import DeploymentInfo, ModelInfo, enabled_deployme
 logger = logging.getLogger(__name__)
 
 REFRESH_INTERVAL_S = 5.0
-# Callers that guess model names do not make us query more often than this.
+# Callers that guess model names wait this long together, so they do not make us query more often.
 MISS_INTERVAL_S = 0.1
 PRICE_LIMIT = 20_000
 
@@ -33,7 +33,8 @@ class Catalog:
         self._fleet = fleet
         self._models: dict[str, ModelInfo] = {}
         self._prices: dict[tuple[str, int], tuple[float, PriceInfo | None]] = {}
-        self._read_at = float("-inf")
+        # When the last successful read began.
+        self._began_at = float("-inf")
         self._refreshing: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
 
@@ -50,15 +51,15 @@ class Catalog:
             await asyncio.wait([self._keeping])
 
     async def models(self) -> list[ModelInfo]:
-        if self._read_at == float("-inf"):
+        if self._began_at == float("-inf"):
             await self._refresh_or_refuse()
         return list(self._models.values())
 
     async def find(self, name: str) -> ModelInfo:
         """Raises ApiError model_not_found, naming it."""
         model = self._models.get(name)
-        if model is None and time.monotonic() - self._read_at > MISS_INTERVAL_S:
-            await self._refresh_or_refuse()
+        if model is None:
+            await self._read_anew(asked_at=time.monotonic())
             model = self._models.get(name)
         if model is None:
             raise ApiError(
@@ -88,6 +89,13 @@ class Catalog:
             )
         return price
 
+    async def _read_anew(self, *, asked_at: float) -> None:
+        """Until what we know was read after the question: a model made a moment ago is found."""
+        while self._began_at < asked_at:
+            await asyncio.sleep(max(0.0, self._began_at + MISS_INTERVAL_S - time.monotonic()))
+            if self._began_at < asked_at:
+                await self._refresh_or_refuse()
+
     async def _refresh_or_refuse(self) -> None:
         try:
             await self._refresh()
@@ -106,10 +114,11 @@ class Catalog:
                 self._refreshing = None
 
     async def _refresh_now(self) -> None:
+        began_at = time.monotonic()
         models, deployments = await in_thread(_read)
         self._models = {model.name: model for model in models}
         await self._fleet.refresh(deployments)
-        self._read_at = time.monotonic()
+        self._began_at = began_at
 
     async def _keep(self) -> None:
         while True:

@@ -13,7 +13,8 @@ class MatchClass(models.TextChoices):
     PENDING = "pending"
     EQUAL = "equal"
     DIFFER = "differ"
-    # The record was still started: the gateway died before it could finish it.
+    # Our side never had the last word: the gateway died before it could finish the record, or the engine before it could
+    # say how the call ended, and the record is an estimate.
     UNFINISHED = "unfinished"
     ENGINE_ONLY = "engine_only"
 

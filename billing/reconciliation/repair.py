@@ -119,10 +119,17 @@ def _adjust(receipt_id: int, now: datetime) -> bool:
         reason=f"receipt {receipt}"[:200],
         now=now,
     )
-    receipt.match_class = MatchClass.EQUAL if adjustment is None else MatchClass.DIFFER
+    receipt.match_class = _class_of(record, differs=adjustment is not None)
     receipt.is_settled, receipt.organization_id = True, record.organization_id
     receipt.save(update_fields=["match_class", "is_settled", "organization_id"])
     return adjustment is not None
+
+
+def _class_of(record: UsageRecord, *, differs: bool) -> MatchClass:
+    if not differs:
+        return MatchClass.EQUAL
+    # An estimate never claimed to be the engine's last word: the call was cut before that came.
+    return MatchClass.UNFINISHED if record.is_estimated else MatchClass.DIFFER
 
 
 def keep_engine_only(source: str, *, due_before: datetime) -> int:

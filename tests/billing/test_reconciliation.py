@@ -118,6 +118,12 @@ class TestClasses:
         assert (adjustment.completion_tokens, adjustment.cost_nano) == (97, 0)
         assert balance_nano(ada.organization_id) == USD
 
+    def test_a_call_that_lost_its_engine_is_unfinished_and_corrected(self, ada, price):
+        [request_id] = make_calls(ada, price, status="failed", completion_tokens=3, is_estimated=True)
+        assert apply(receipt(1, request_id, ada, completion_tokens=100)).differ == 1
+        assert (rate_of(ada).unfinished, rate_of(ada).differ, rate_of(ada).raw_percent) == (1, 0, 0)
+        assert UsageAdjustment.objects.get().completion_tokens == 97
+
     def test_a_failed_attempt_before_the_one_that_served_corrects_nothing(self, ada, price):
         [request_id] = make_calls(ada, price)
         failed = receipt(1, request_id, ada, status="failed", completion_tokens=0)

@@ -19,7 +19,7 @@ import httpx2 as httpx
 import openai
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, transaction
 
 from billing.ledger.selectors import available_nano, balance_nano
 from billing.usage.models import UsageRecord
@@ -225,12 +225,14 @@ def make_account(web: Web, name: str = "") -> Account:
 def make_model(name: str, *addresses: str, kind: str = "engine", upstream: str = "", **fields: Any) -> Model:
     from tests.factories.portal import make_model as make
 
-    model = make(name)
-    Deployment.objects.filter(model=model).delete()
-    for address in addresses:
-        Deployment.objects.create(model=model, address=address, kind=kind, upstream_model=upstream or MODEL)
-    if fields:
-        Model.objects.filter(id=model.id).update(**fields)
+    # At once: a gateway that read its catalogue in between would say that it does not know the model.
+    with transaction.atomic():
+        model = make(name)
+        Deployment.objects.filter(model=model).delete()
+        for address in addresses:
+            Deployment.objects.create(model=model, address=address, kind=kind, upstream_model=upstream or MODEL)
+        if fields:
+            Model.objects.filter(id=model.id).update(**fields)
     return model
 
 
