@@ -13,8 +13,8 @@ class MatchClass(models.TextChoices):
     PENDING = "pending"
     EQUAL = "equal"
     DIFFER = "differ"
-    # Our side never had the last word: the gateway died before it could finish the record, or the engine before it could
-    # say how the call ended, and the record is an estimate.
+    # Our side never had the last word: the gateway died before it could finish the record, or the engine before it
+    # could say how the call ended, and the record is an estimate.
     UNFINISHED = "unfinished"
     ENGINE_ONLY = "engine_only"
 
