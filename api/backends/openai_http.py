@@ -394,7 +394,10 @@ def _chat_fields(request: GenerationRequest, messages: list[Message]) -> dict[st
         "continue_final_message": request.continue_final_message or None,
         "add_generation_prompt": False if request.continue_final_message else None,
     }
-    if request.tools:
+    # Few servers know OpenAI's `allowed_tools`; all know fewer tools.
+    names = request.tool_choice.names if request.tool_choice.mode in ("allowed", "required") else ()
+    tools = [tool for tool in request.tools if not names or tool.name in names]
+    if tools:
         fields["tools"] = [
             {
                 "type": "function",
@@ -405,7 +408,7 @@ def _chat_fields(request: GenerationRequest, messages: list[Message]) -> dict[st
                     "strict": tool.strict,
                 },
             }
-            for tool in request.tools
+            for tool in tools
         ]
         fields["tool_choice"] = _tool_choice(request)
         fields["parallel_tool_calls"] = request.tool_choice.parallel
@@ -425,10 +428,7 @@ def _tool_choice(request: GenerationRequest) -> str | dict[str, Any]:
     choice = request.tool_choice
     if choice.mode == "named":
         return {"type": "function", "function": {"name": choice.names[0]}}
-    if choice.mode == "allowed":
-        tools = [{"type": "function", "function": {"name": name}} for name in choice.names]
-        return {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": tools}}
-    return choice.mode
+    return "auto" if choice.mode == "allowed" else choice.mode
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -37,6 +37,8 @@ class Tool:
 
 @dataclass(slots=True)
 class ToolChoice:
+    """`names`: the one of `named`, the subset of `allowed`; of `required` the tools to choose among, empty for all."""
+
     mode: Literal["auto", "none", "required", "named", "allowed"] = "auto"
     names: list[str] = field(default_factory=list)
     parallel: bool = True

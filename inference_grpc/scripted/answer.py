@@ -121,7 +121,7 @@ def _calls(request: Request, directives: Directives, text: str, *, is_answering_
     tools = prompt.tools if isinstance(prompt, ChatPrompt) else []
     if not tools or choice.mode == "none":
         return []
-    if choice.mode in ("named", "allowed"):
+    if choice.names or choice.mode in ("named", "allowed"):
         unknown = set(choice.names) - {tool.name for tool in tools}
         if unknown:
             raise InvalidRequest(f"tool_choice names {', '.join(sorted(unknown))}, no such tool.", param="tool_choice")

@@ -263,17 +263,8 @@ def _structured_choice(choice: ToolChoiceParam, names: list[str], parallel: bool
         allowed += _named(tool.function, names, f"{path}.function.name", parallel).names
     if not allowed:
         raise BadRequest("No tool is allowed.", "tool_choice.allowed_tools.tools", "invalid_value")
-    # A required choice of one is that one; of several, the engine knows "required" over all tools only.
     if choice.allowed_tools.mode == "required":
-        if len(allowed) == 1:
-            return ToolChoice(mode="named", names=allowed, parallel=parallel)
-        if set(allowed) == set(names):
-            return ToolChoice(mode="required", parallel=parallel)
-        raise unsupported(
-            "tool_choice.allowed_tools.mode",
-            "'required' over a part of the tools is not supported.",
-            "Allow one tool or all of them, or use 'auto'.",
-        )
+        return ToolChoice(mode="required", names=allowed, parallel=parallel)
     return ToolChoice(mode="allowed", names=allowed, parallel=parallel)
 
 

@@ -155,15 +155,9 @@ def _allowed(choice: ToolChoiceParam, found: ToolSet, parallel: bool) -> ToolCho
             names.append(_find(tool.name, found, path))
     if mode == "auto":
         return ToolChoice("allowed", names, parallel=parallel) if names else ToolChoice("none", parallel=parallel)
-    if len(names) == 1:
-        return ToolChoice("named", names, parallel=parallel)
-    if names and set(names) == set(found.references):
-        return ToolChoice("required", parallel=parallel)
-    raise unsupported(
-        "tool_choice.mode",
-        "'required' over a part of the tools is not served.",
-        "Allow one function or all of them, or use 'auto'.",
-    )
+    if not names:
+        raise BadRequest("'tool_choice' requires a call, but allows no function.", "tool_choice.tools", "invalid_value")
+    return ToolChoice("required", names, parallel=parallel)
 
 
 def custom_input(arguments: str) -> str:

@@ -79,7 +79,7 @@ def test_sampling_and_limits_are_taken_over() -> None:
         ("required", "required", []),
         ({"type": "function", "function": {"name": "g"}}, "named", ["g"]),
         ({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [TOOL]}}, "allowed", ["f"]),
-        ({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [TOOL]}}, "named", ["f"]),
+        ({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [TOOL]}}, "required", ["f"]),
     ],
 )
 def test_tool_choices(choice: Any, mode: str, names: list[str]) -> None:

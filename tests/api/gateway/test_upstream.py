@@ -13,7 +13,7 @@ from aiohttp import web
 
 from api.backends.openai_http import OpenAiBackend, _Frames
 from api.backends.stream import EventStream
-from api.protocols.request import GenerationRequest, Message, Tool
+from api.protocols.request import GenerationRequest, Message, Tool, ToolChoice
 from inference_grpc.events import ChoiceFinished, Event, Failed, Finished, Started, TextDelta, ToolCallArguments, Usage
 
 USAGE = {
@@ -239,3 +239,13 @@ async def test_tool_calls_and_their_fragments(upstream: Upstream, backend: OpenA
     arguments = "".join(event.text for event in events if isinstance(event, ToolCallArguments))
     assert json.loads(arguments) == {"a": 1}
     assert ChoiceFinished("tool_calls") in events
+
+
+async def test_a_choice_of_some_tools_offers_those_only(upstream: Upstream, backend: OpenAiBackend) -> None:
+    upstream.frames = [chunk("x"), chunk(finish="stop"), "[DONE]"]
+    tools = [Tool(name, "", {"type": "object"}) for name in ("f", "g", "h")]
+    for mode in ("allowed", "required"):
+        await read(submit(backend, tools=tools, tool_choice=ToolChoice(mode, ["f", "h"])))
+    for body, mode in zip(upstream.bodies, ("auto", "required"), strict=True):
+        assert [tool["function"]["name"] for tool in body["tools"]] == ["f", "h"]
+        assert body["tool_choice"] == mode

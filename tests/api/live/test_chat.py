@@ -94,6 +94,37 @@ def test_tool_calls_stream_with_one_id_and_end_as_tool_calls(account: Account) -
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
+def test_a_call_may_be_required_of_some_tools_only(account: Account) -> None:
+    names = ("get_weather", "add", "search")
+    parameters = {"type": "object", "properties": {"x": {"type": "string"}}}
+    functions = [{"name": name, "parameters": parameters} for name in names]
+    chat = account.client().chat.completions.create(
+        **account.chat("The weather, please: use get_weather"),
+        tools=[{"type": "function", "function": function} for function in functions],
+        tool_choice={
+            "type": "allowed_tools",
+            "allowed_tools": {
+                "mode": "required",
+                "tools": [{"type": "function", "function": {"name": name}} for name in names[1:]],
+            },
+        },
+    )
+    assert chat.choices[0].message.tool_calls is not None
+    assert {call.function.name for call in chat.choices[0].message.tool_calls} <= {"add", "search"}
+    response = account.client().responses.create(
+        model=MODEL,
+        input="The weather, please: use get_weather",
+        tools=[{"type": "function", "strict": False, **function} for function in functions],
+        tool_choice={
+            "type": "allowed_tools",
+            "mode": "required",
+            "tools": [{"type": "function", "name": name} for name in names[1:]],
+        },
+    )
+    assert {item.name for item in response.output} <= {"add", "search"}
+    assert [item.type for item in response.output] == ["function_call"]
+
+
 def test_several_choices_share_one_stream_and_the_prompt_counts_once(account: Account) -> None:
     answer = account.client().chat.completions.create(**account.chat("SAY: a b c", n=3))
     assert [choice.index for choice in answer.choices] == [0, 1, 2]

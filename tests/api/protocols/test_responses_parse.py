@@ -124,7 +124,7 @@ def test_custom_tool_takes_free_text() -> None:
         ),
         (
             {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "weather"}]},
-            ToolChoice("named", ["weather"]),
+            ToolChoice("required", ["weather"]),
         ),
     ],
 )

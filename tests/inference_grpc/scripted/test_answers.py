@@ -167,6 +167,7 @@ CUSTOMER = Tool(
         (chat("use add and get_weather", ADD, WEATHER), ToolChoice(), ["add", "get_weather"]),
         (chat("use add and get_weather", ADD, WEATHER), ToolChoice(parallel=False), ["add"]),
         (chat("use add and get_weather", ADD, WEATHER), ToolChoice("allowed", ["get_weather"]), ["get_weather"]),
+        (chat("use add", ADD, WEATHER, MAGIC), ToolChoice("required", ["get_weather"]), ["get_weather"]),
     ],
     ids=lambda value: value.messages[0].content if isinstance(value, ChatPrompt) else "",
 )

@@ -154,6 +154,19 @@ def test_reasoning_comes_before_a_forced_call(compiler, tokenizer, family):
     assert (message.reasoning, message.text, len(message.calls)) == ("I should ping.", "", 1)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_required_call_may_be_held_to_some_of_the_tools(compiler, walk, family):
+    third = Tool("third", "", {"type": "object", "properties": {}})
+    choice = ToolChoice(mode="required", names=["ping", "third"], parallel=False)
+    compiled = compiler.compile(None, [*TOOLS, third], choice, family)
+    called = set()
+    for seed in range(12):
+        message = parse(walk(compiled, seed, closing=CLOSING[family]), family=family, tools=[*TOOLS, third])
+        called |= {call.name for call in message.calls}
+        assert len(message.calls) == 1
+    assert called == {"ping", "third"}
+
+
 def test_a_choice_without_its_tool_is_refused(compiler):
     for choice in (ToolChoice(mode="required"), ToolChoice(mode="named", names=["gone"])):
         with pytest.raises(InvalidRequest) as refusal:
