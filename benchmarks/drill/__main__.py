@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -25,12 +26,14 @@ from typing import Any
 
 from benchmarks.drill.caller import Clock, Load
 from benchmarks.drill.faults import Faults
-from benchmarks.drill.report import Report
+from benchmarks.drill.report import Mismatch, Recorded, Report
 from config.local.state import RunFolder
 from tests.end_to_end.stack import ROOT, Stack
 
 REPORT = Path("docs/benchmarks/drill.md")
 SETTLE_TIMEOUT_S = 240.0
+# Looks, a second apart, at which nothing may change.
+QUIET_LOOKS = 3
 
 
 def inside(stack: Stack, command: str) -> Any:
@@ -70,21 +73,36 @@ async def _tell(load: Load) -> None:
 
 
 def await_settled(stack: Stack) -> bool:
-    """Until no record is started and no receipt waits: the beat's own tasks do it, nothing is called by hand."""
+    """Until no record is started, no receipt waits and no journal has more, and that stays so for some looks: a caller
+    that hung up at the very end may have left a request that nobody has read yet. The beat's own tasks do the work,
+    nothing is called by hand.
+    """
     deadline = time.monotonic() + SETTLE_TIMEOUT_S
     query = """
         SELECT (SELECT COUNT(*) FROM billing_usage_record WHERE status = 'started'),
                (SELECT COUNT(*) FROM billing_receipt WHERE match_class = 'pending'),
                (SELECT COUNT(*) FROM billing_usage_record record WHERE expects_receipt
                    AND status IN ('completed', 'cancelled') AND prompt_tokens + completion_tokens > 0 AND NOT EXISTS (
-                    SELECT 1 FROM billing_receipt receipt WHERE receipt.request_id = record.request_id))
+                    SELECT 1 FROM billing_receipt receipt WHERE receipt.request_id = record.request_id)),
+               (SELECT COUNT(*) FROM billing_usage_record), (SELECT COUNT(*) FROM billing_receipt)
     """
+    seen: tuple[Any, ...] = ()
+    quiet_looks = unpulled = 0
     while time.monotonic() < deadline:
-        left = stack.rows(query)[0]
-        if left == (0, 0, 0):
-            return True
+        looked = stack.rows(query)[0]
+        quiet_looks = quiet_looks + 1 if looked == seen and looked[:3] == (0, 0, 0) else 0
+        seen = looked
+        if quiet_looks >= QUIET_LOOKS:
+            unpulled = inside(stack, "unpulled")
+            if unpulled == 0 and stack.rows(query)[0] == seen:
+                return True
+            quiet_looks = 0
         time.sleep(1)
-    print(f"  not settled after {SETTLE_TIMEOUT_S:g} s: started, pending, without receipt = {left}", flush=True)
+    print(
+        f"  not settled after {SETTLE_TIMEOUT_S:g} s: started, pending, without receipt, records, receipts = {seen};"
+        f" {unpulled} in the journals",
+        flush=True,
+    )
     return False
 
 
@@ -121,23 +139,41 @@ def run(options: argparse.Namespace, var_dir: Path) -> Report:
             await_settled(stack)
         with clock("books"):
             books = inside(stack, "books")
-        records = _effective(stack)
+        records, mismatches = _recorded(stack), _mismatches(stack)
     finally:
         with suppress(subprocess.TimeoutExpired):
             stack.stop()
-    return Report(tenants, load, faults.done, books, records, clock.spans, options.at_once)
+    return Report(tenants, load, faults.done, books, records, mismatches, clock.spans, _cpu_s())
 
 
-def _effective(stack: Stack) -> dict[str, tuple[int, str, int, int]]:
-    """Request id to (organization, status, output tokens as first recorded, with corrections)."""
+def _cpu_s() -> float:
+    """CPU seconds of this process and of every program that it started and that has ended by now."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _recorded(stack: Stack) -> dict[str, Recorded]:
     query = """
-        SELECT record.request_id::text, record.organization_id, record.status, record.completion_tokens,
-               record.completion_tokens + COALESCE(SUM(adjustment.completion_tokens), 0)::bigint
+        SELECT record.request_id::text, record.organization_id, record.error_code, record.completion_tokens,
+               record.completion_tokens + COALESCE(SUM(adjustment.completion_tokens), 0)::bigint,
+               record.cost_nano + COALESCE(SUM(adjustment.cost_nano), 0)::bigint
           FROM billing_usage_record record
           LEFT JOIN billing_usage_adjustment adjustment ON adjustment.record_id = record.request_id
          GROUP BY record.request_id
     """
-    return {row[0]: row[1:] for row in stack.rows(query)}
+    return {row[0]: Recorded(*row[1:]) for row in stack.rows(query)}
+
+
+def _mismatches(stack: Stack) -> dict[str, Mismatch]:
+    """Of several receipts of a call the one that was served tells the class, as on the page of rates."""
+    query = """
+        SELECT * FROM (
+            SELECT DISTINCT ON (request_id) request_id::text, match_class, extract(epoch FROM started_at)::float8,
+                   extract(epoch FROM finished_at)::float8
+              FROM billing_receipt ORDER BY request_id, status = 'failed', id) receipt
+         WHERE match_class <> 'equal'
+    """
+    return {row[0]: Mismatch(*row[1:]) for row in stack.rows(query)}
 
 
 def parser() -> argparse.ArgumentParser:

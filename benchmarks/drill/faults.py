@@ -16,11 +16,21 @@ VICTIMS = ("engine", "web", "postgres", "valkey", "worker")
 OUTAGE = "postgres, kept away"
 
 
+# On a busy machine a program takes its time to come back; longer than this, something is wrong.
+BACK_TIMEOUT_S = 240.0
+
+
 @dataclass
 class Fault:
     victim: str
     at_call: int
-    back_after_s: float = 0.0
+    # Unix time of the kill and of the return.
+    began: float = 0.0
+    ended: float = 0.0
+
+    @property
+    def back_after_s(self) -> float:
+        return self.ended - self.began
 
 
 @dataclass
@@ -41,15 +51,26 @@ class Faults:
     async def run(self) -> None:
         for fault in self.plan():
             await self.load.reached(fault.at_call)
-            began = time.monotonic()
+            await asyncio.to_thread(self._await_ready, fault.victim)
+            fault.began = time.time()
             if fault.victim == OUTAGE:
                 await self._keep_postgres_away()
             else:
-                old_pid = await asyncio.to_thread(self.stack.kill, fault.victim)
-                await asyncio.to_thread(self.stack.await_successor, fault.victim, old_pid)
-            fault.back_after_s = time.monotonic() - began
+                await asyncio.to_thread(self._kill, fault.victim)
+            fault.ended = time.time()
             self.done.append(fault)
             print(f"  call {fault.at_call:,}: {fault.victim} killed, back after {fault.back_after_s:.1f} s", flush=True)
+
+    def _await_ready(self, victim: str) -> None:
+        """An earlier fault may have ended this program too, and a program that is not there cannot be killed."""
+        name, deadline = victim.partition(",")[0], time.monotonic() + BACK_TIMEOUT_S
+        while (state := self.stack.state) is None or state.programs[name].state != "ready":
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{name} was not there to be killed within {BACK_TIMEOUT_S:g} s.")
+            time.sleep(0.1)
+
+    def _kill(self, name: str) -> None:
+        self.stack.await_successor(name, self.stack.kill(name), BACK_TIMEOUT_S)
 
     async def _keep_postgres_away(self) -> None:
         """Without this file the server does not start, however often its supervisor tries."""
@@ -59,4 +80,4 @@ class Faults:
         old_pid = await asyncio.to_thread(self.stack.kill, "postgres")
         await asyncio.sleep(self.outage_s)
         await asyncio.to_thread(hidden.rename, control)
-        await asyncio.to_thread(self.stack.await_successor, "postgres", old_pid)
+        await asyncio.to_thread(self.stack.await_successor, "postgres", old_pid, BACK_TIMEOUT_S)

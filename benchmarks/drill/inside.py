@@ -1,12 +1,13 @@
 """What the drill asks of the running product from inside, with its environment: one command, one JSON line.
 
 tenants     three organizations with a key each: one prepaid, one postpaid, one with a little credit and a limit
-settle      close what no receipt explains, as the beat would do later; what is left to do
+unpulled    receipts that lie in the engines' journals and nowhere else
 books       sums, match rates, invoices of everything that was called
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -19,6 +20,7 @@ import django
 
 django.setup()
 
+from asgiref.sync import sync_to_async  # noqa: E402
 from django.db import connection  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
@@ -27,8 +29,11 @@ from billing.invoices.runs import run_month  # noqa: E402
 from billing.ledger import audit  # noqa: E402
 from billing.ledger.services import grant_credit  # noqa: E402
 from billing.reconciliation.selectors import match_rates  # noqa: E402
+from billing.reconciliation.services import cursor  # noqa: E402
 from billing.rollups import services as rollups  # noqa: E402
+from inference_grpc.client import EngineClient  # noqa: E402
 from portal.api_keys.services import issue  # noqa: E402
+from portal.catalog.selectors import deployments  # noqa: E402
 from portal.organizations.models import Project  # noqa: E402
 from portal.organizations.services import create_organization  # noqa: E402
 from portal.users.models import User  # noqa: E402
@@ -62,10 +67,24 @@ SELECT (SELECT COUNT(*) FROM billing_usage_record WHERE status = 'started'),
 """
 
 
-def settle() -> dict[str, int]:
-    with connection.cursor() as cursor:
-        cursor.execute(_LEFT)
-        started, held_nano, unsettled = cursor.fetchone()
+def unpulled() -> int:
+    return sum(
+        asyncio.run(_unpulled_from(address))
+        for address in {deployment.address for deployment in deployments(kind="engine")}
+    )
+
+
+async def _unpulled_from(address: str) -> int:
+    """Acknowledges nothing, so the journal stays as it is."""
+    async with EngineClient(address) as client:
+        source = (await client.get_info()).engine_id
+        return len((await client.list_receipts(await sync_to_async(cursor)(source))).receipts)
+
+
+def _left() -> dict[str, int]:
+    with connection.cursor() as rows:
+        rows.execute(_LEFT)
+        started, held_nano, unsettled = rows.fetchone()
     return {"started": started, "held_nano": held_nano, "unsettled": unsettled}
 
 
@@ -91,18 +110,18 @@ _STATUSES = "SELECT status || ' ' || error_code, COUNT(*) FROM billing_usage_rec
 def books() -> dict[str, Any]:
     """After everything has settled. Months that calls fell into are invoiced as if they were over."""
     now = timezone.now()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT DISTINCT to_char(started_at AT TIME ZONE 'UTC', 'YYYY-MM') FROM billing_usage_record")
-        periods = sorted(row[0] for row in cursor.fetchall())
+    with connection.cursor() as rows:
+        rows.execute("SELECT DISTINCT to_char(started_at AT TIME ZONE 'UTC', 'YYYY-MM') FROM billing_usage_record")
+        periods = sorted(row[0] for row in rows.fetchall())
         failed = []
         for period in periods:
             failed += run_month(period, now=now + timedelta(days=40)).failed
-        cursor.execute(_SUMS)
-        row = cursor.fetchone()
-        cursor.execute("SELECT COALESCE(SUM(usage_nano), 0)::bigint FROM billing_invoice WHERE status <> 'void'")
-        invoiced_nano = cursor.fetchone()[0]
-        cursor.execute(_STATUSES)
-        statuses = dict(cursor.fetchall())
+        rows.execute(_SUMS)
+        row = rows.fetchone()
+        rows.execute("SELECT COALESCE(SUM(usage_nano), 0)::bigint FROM billing_invoice WHERE status <> 'void'")
+        invoiced_nano = rows.fetchone()[0]
+        rows.execute(_STATUSES)
+        statuses = dict(rows.fetchall())
     rates = match_rates(now - timedelta(days=2), now + timedelta(days=1))
     names = ("total", "equal", "differ", "unfinished", "engine_only", "gateway_only", "pending", "unsettled")
     rollups.take_pending(now=now)
@@ -125,7 +144,7 @@ def books() -> dict[str, Any]:
             [rate.organization_id, str(rate.day), *(getattr(rate, name) for name in names)] for rate in rates
         ],
         "statuses": statuses,
-        **settle(),
+        **_left(),
     }
 
 
@@ -133,7 +152,7 @@ def _midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
-COMMANDS = {"tenants": tenants, "settle": settle, "books": books}
+COMMANDS = {"tenants": tenants, "unpulled": unpulled, "books": books}
 
 if __name__ == "__main__":
     json.dump(COMMANDS[sys.argv[1]](), sys.stdout)
