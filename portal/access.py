@@ -20,6 +20,7 @@ from portal.api_keys.models import ApiKey, ManagementKey, Purpose
 from portal.organizations.models import Invitation, Member, Organization, Project
 from portal.organizations.roles import Role
 from portal.permissions import WORDS, Permission, may_grant, roles_with
+from portal.playground.models import SharedConversation
 from portal.users.models import User
 
 Person = User | AnonymousUser
@@ -118,6 +119,13 @@ def webhook_for(user: Person, slug: str, webhook_id: int, need: Permission) -> W
 def delivery_for(user: Person, slug: str, delivery_id: int, need: Permission) -> WebhookDelivery:
     deliveries = WebhookDelivery.objects.select_related("endpoint")
     return _owned(deliveries, organization_for(user, slug, need), "delivery", id=delivery_id)
+
+
+def shared_conversation_for(
+    user: Person, slug: str, share_id: int, need: Permission = Permission.VIEW
+) -> SharedConversation:
+    shared = SharedConversation.objects.select_related("shared_by")
+    return _owned(shared, organization_for(user, slug, need), "shared conversation", id=share_id)
 
 
 def require_grant(member: Member, *roles: str) -> None:

@@ -7,6 +7,7 @@ from portal.catalog.models import Deployment, Model
 from portal.operations.models import DeploymentRollup, DeploymentSample, RefusalCount
 from portal.operator.models import InvoiceRun
 from portal.organizations.models import Invitation, Member, Organization, Project
+from portal.playground.models import SharedConversation
 from portal.quotas.models import Quota
 from portal.users.models import User
 
@@ -28,6 +29,7 @@ __all__ = [
     "Quota",
     "RefusalCount",
     "RetiredSecret",
+    "SharedConversation",
     "User",
     "WebhookDelivery",
     "WebhookEndpoint",

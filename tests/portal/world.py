@@ -26,6 +26,7 @@ from portal.catalog.models import Deployment
 from portal.organizations.invitations import invite
 from portal.organizations.models import Member, Organization
 from portal.organizations.roles import Role
+from portal.playground.services import share
 from portal.quotas.models import Quota, QuotaKind, Window
 from portal.quotas.services import change_quota
 from portal.users.models import User
@@ -96,6 +97,7 @@ def make_world(monkeypatch: Any) -> World:
         ).id,
         "rule_id": create_rule(organization=organization, kind=RuleKind.FAILURES, thresholds=[20], actor=cast.ada).id,
         "webhook_id": endpoint.id,
+        "share_id": share(organization=organization, body=b'{"model": "m"}', actor=cast.ben).id,
         "delivery_id": webhooks.send_test(endpoint=endpoint, actor=cast.ada).id,
         "model_id": model.id,
         "deployment_id": Deployment.objects.get(model=model).id,
