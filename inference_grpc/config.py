@@ -49,6 +49,16 @@ class EngineConfig:
         default=Path("var/engine"),
         metadata=_about("ENGINE_JOURNAL_DIR", "Folder of the receipt journal; one per engine."),
     )
+    packed_dir: str = field(
+        default="",
+        metadata=_about(
+            "ENGINE_PACKED_DIR", "Folder for weights kept as they are used; empty = packed/ in the journal's folder."
+        ),
+    )
+    packed_mib: int = field(
+        default=4096,
+        metadata=_about("ENGINE_PACKED_MIB", "MiB of that folder, for faster starts on a CPU; 0 = keep none."),
+    )
     metrics_port: int = field(
         default=0,
         metadata=_about("ENGINE_METRICS_PORT", "Port of the Prometheus endpoint, on the host of listen; 0 = off."),
@@ -89,6 +99,10 @@ class EngineConfig:
     @property
     def host(self) -> str:
         return self.listen.rpartition(":")[0]
+
+    @property
+    def packed_folder(self) -> Path:
+        return Path(self.packed_dir) if self.packed_dir else self.journal_dir / "packed"
 
 
 def settings() -> list[Field[Any]]:

@@ -21,6 +21,7 @@ from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.interface import Model
 from inference_grpc.model.load import load_model, open_checkpoint
 from inference_grpc.model.load import weights_sha256 as hash_of
+from inference_grpc.model.packed_cache import PackedCache
 from inference_grpc.model.recipe import read_recipe
 from inference_grpc.model.resolve import ModelNotFound, resolve_model
 from inference_grpc.text.chat_template import ChatTemplate
@@ -43,7 +44,8 @@ def load(config: EngineConfig) -> TorchBackend:
         metadata = opened.file.metadata if opened.file is not None else read_hf_tokenizer(path)
         tokenizer = ModelTokenizer(metadata)
         recipe = read_recipe(config.precision)
-        loaded = load_model(opened, name=name, vocabulary=tokenizer.vocabulary, recipe=recipe)
+        cache = PackedCache(config.packed_folder, config.packed_mib * 2**20) if config.packed_mib else None
+        loaded = load_model(opened, name=name, vocabulary=tokenizer.vocabulary, recipe=recipe, cache=cache)
     except (ModelNotFound, ModelFileError, TokenizerError) as error:
         raise ConfigError(f"ENGINE_MODEL (--model) is {config.model!r}: {error}") from error
     model = loaded.model

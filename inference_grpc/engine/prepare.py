@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import secrets
 from typing import Final
@@ -11,6 +12,7 @@ from inference_grpc.engine.requests import PreparedRequest
 from inference_grpc.errors import InvalidRequest, ModelNotServed, PromptTooLong
 from inference_grpc.text.chat_template import ChatTemplate
 from inference_grpc.text.constraint import CompiledConstraint, ConstraintCompiler
+from inference_grpc.text.constraint_grammar import needs_grammar
 from inference_grpc.text.families import Family, ReasoningStart, family_of, reasoning_start
 from inference_grpc.text.output_parser import make_parser
 from inference_grpc.text.stream import ChoiceStream
@@ -31,7 +33,12 @@ class Preparer:
         self._template = template
         self._context_tokens = context_tokens
         self._family: Family = family_of(template.source if template else "")
-        self._compiler = ConstraintCompiler(tokenizer.to_json(), tokenizer.vocabulary, sorted(tokenizer.eos_ids))
+
+    @functools.cached_property
+    def _compiler(self) -> ConstraintCompiler:
+        """Made for the first request that needs it: half a second that a start need not wait for."""
+        tokenizer = self._tokenizer
+        return ConstraintCompiler(tokenizer.to_json(), tokenizer.vocabulary, sorted(tokenizer.eos_ids))
 
     def prepare(self, request: Request) -> PreparedRequest:
         """Raises `EngineError`s that name the field, the value and the limit."""
@@ -121,6 +128,8 @@ class Preparer:
         if isinstance(request.prompt, ChatPrompt):
             tools = request.prompt.tools
             reasoning = reasoning_start(self._may_think(request.prompt), prompt_suffix)
+        if not needs_grammar(request.constraint, tools, request.tool_choice):
+            return None
         return self._compiler.compile(request.constraint, tools, request.tool_choice, self._family, reasoning=reasoning)
 
     def _stream(self, request: Request, choice: int, prompt_suffix: str, echo: str) -> ChoiceStream:

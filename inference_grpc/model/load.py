@@ -14,15 +14,16 @@ from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.formats import Matrix
 from inference_grpc.model.gguf import GgufFile
 from inference_grpc.model.gguf_checkpoint import GgufCheckpoint
-from inference_grpc.model.hybrid import HybridModel
+from inference_grpc.model.hybrid import HybridModel, HybridWeights
 from inference_grpc.model.hybrid_config import HybridConfig, read_gguf_config, read_hf_config
 from inference_grpc.model.hybrid_weights import load_hybrid_weights
 from inference_grpc.model.hybrid_weights import matrix_names as hybrid_matrix_names
 from inference_grpc.model.interface import Model
-from inference_grpc.model.linear import Precision
+from inference_grpc.model.linear import Numerics, Precision, packs_itself
 from inference_grpc.model.llama import LlamaModel
+from inference_grpc.model.packed_cache import Kept, PackedCache, key_of
 from inference_grpc.model.recipe import AS_STORED, Recipe
-from inference_grpc.model.weights import load_weights
+from inference_grpc.model.weights import LlamaWeights, load_weights
 from inference_grpc.model.weights import matrix_names as dense_matrix_names
 
 HYBRID_TYPES = ("qwen3_5", "qwen3_5_text")
@@ -70,11 +71,32 @@ def load_model(
     vocabulary: int,
     recipe: Recipe = AS_STORED,
     product: Precision = "float16",
+    cache: PackedCache | None = None,
 ) -> Loaded:
     """`vocabulary`: the tokens of the tokenizer. Raises `ModelFileError` naming file and tensor."""
-    if vocabulary > opened.config.vocabulary:
-        path, rows = opened.checkpoint.path, opened.config.vocabulary
+    config = opened.config
+    if vocabulary > config.vocabulary:
+        path, rows = opened.checkpoint.path, config.vocabulary
         raise ModelFileError(f"{path}: the tokenizer has {vocabulary} tokens, the embedding {rows}.")
+    numerics = recipe.numerics("cpu", product)
+    kept = _read_weights(opened, recipe, numerics, cache if product == "float16" and packs_itself() else None, name)
+    precision = describe(recipe, kept.formats, numerics.rounds_fp8, numerics.rounds_nvfp4, product)
+    model: Model
+    if isinstance(config, HybridConfig):
+        assert isinstance(kept.weights, HybridWeights)
+        model = HybridModel(name, config, kept.weights, precision=precision, vocabulary=vocabulary, kv_format=recipe.kv)
+    else:
+        assert isinstance(kept.weights, LlamaWeights)
+        model = LlamaModel(name, config, kept.weights, precision=precision, vocabulary=vocabulary, kv_format=recipe.kv)
+    return Loaded(model, kept.formats)
+
+
+def _read_weights(opened: Opened, recipe: Recipe, numerics: Numerics, cache: PackedCache | None, name: str) -> Kept:
+    """As they were kept, or out of the checkpoint and then kept for the next start."""
+    key = key_of(opened.checkpoint.path, [recipe, numerics]) if cache else ""
+    kept = cache.read(name, key) if cache else None
+    if kept is not None:
+        return kept
     formats: Counter[str] = Counter()
 
     def convert(matrix_name: str, matrix: Matrix) -> Matrix:
@@ -82,20 +104,15 @@ def load_model(
         formats[converted.format] += 1
         return converted
 
-    numerics = recipe.numerics("cpu", product)
+    weights: LlamaWeights | HybridWeights
     if isinstance(opened.config, HybridConfig):
-        hybrid = load_hybrid_weights(opened.checkpoint, opened.config, numerics, convert)
-        precision = describe(recipe, formats, numerics.rounds_fp8, numerics.rounds_nvfp4, product)
-        return Loaded(
-            HybridModel(name, opened.config, hybrid, precision=precision, vocabulary=vocabulary, kv_format=recipe.kv),
-            formats,
-        )
-    weights = load_weights(opened.checkpoint, opened.config, numerics, convert)
-    precision = describe(recipe, formats, numerics.rounds_fp8, numerics.rounds_nvfp4, product)
-    return Loaded(
-        LlamaModel(name, opened.config, weights, precision=precision, vocabulary=vocabulary, kv_format=recipe.kv),
-        formats,
-    )
+        weights = load_hybrid_weights(opened.checkpoint, opened.config, numerics, convert)
+    else:
+        weights = load_weights(opened.checkpoint, opened.config, numerics, convert)
+    kept = Kept(weights, formats)
+    if cache:
+        cache.write(name, key, kept)
+    return kept
 
 
 def describe(recipe: Recipe, formats: Counter[str], rounds_fp8: bool, rounds_nvfp4: bool, product: Precision) -> str:

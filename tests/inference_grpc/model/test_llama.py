@@ -14,6 +14,7 @@ from benchmarks.engine.transformers_model import load_transformers
 from inference_grpc.core.batch import Batch, Chunk
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence
+from inference_grpc.model.fbgemm import PackedWeight
 from inference_grpc.model.linear import HalfProduct, Precision, make_product, rows_are_independent
 from inference_grpc.model.llama import LlamaModel
 from inference_grpc.model.load import load_model, open_checkpoint
@@ -141,7 +142,7 @@ def test_rows_of_the_default_product_are_independent_for_the_embedded_shapes(thr
 
 def test_products_of_dependent_rows_are_found() -> None:
     assert not rows_are_independent(lambda x: x * x.shape[0], 8)
-    assert isinstance(make_product(torch.ones(4, 8), "float16"), HalfProduct)
+    assert isinstance(make_product(torch.ones(4, 8), "float16"), HalfProduct | PackedWeight)
 
 
 def test_other_pages_stay_untouched_and_cleared_pages_are_zero(models: dict[Precision, LlamaModel]) -> None:
