@@ -75,8 +75,8 @@ migrations: setup  ## Write the migrations that the models ask for
 lock: setup  ## Resolve pyproject.toml again into requirements.lock
 	@$(BIN)/uv pip compile pyproject.toml --quiet --all-extras --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
-assets:  ## Build static/dist (needs Node and npm; the result is committed)
-	@cd static && npm ci --silent && npm run --silent build
+assets:  ## Copy released scripts, styles and icons into static/vendor again (needs Node and npm; the result is committed)
+	@cd config/assets && npm ci --silent && npm run --silent build
 drill: setup  ## Kill the product's parts under 100,000 calls and compare every account; ARGS="--calls 3000" for a small one
 	@exec $(BIN)/python -m benchmarks.drill $(ARGS)
 bench: setup  ## Run the benchmarks; NAMES="money gateway" picks some

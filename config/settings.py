@@ -76,6 +76,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "portal.language.ReaderLanguageMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "allauth.account.middleware.AccountMiddleware",
@@ -100,6 +101,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "django.template.context_processors.i18n",
                 "portal.context.service",
             ],
         },
@@ -279,6 +281,8 @@ CREDIT_NOTE_NUMBER_PREFIX = env_str("CREDIT_NOTE_NUMBER_PREFIX", "CN")
 INVOICE_DUE_DAYS = env_int("INVOICE_DUE_DAYS", 30)
 # A month's draft waits so long for late usage and corrections; then it is made anew and issued.
 INVOICE_GRACE_HOURS = env_int("INVOICE_GRACE_HOURS", 6)
+# Whether an invoice waits until its month is closed in reconciliation; if not, it says when it did not.
+INVOICE_REQUIRE_CLOSED_PERIOD = env_bool("INVOICE_REQUIRE_CLOSED_PERIOD", False)
 # Bought credit ends so long after its payment; 0: never.
 TOP_UP_EXPIRY_DAYS = env_int("TOP_UP_EXPIRY_DAYS", 365)
 # Exported files are kept so long.
@@ -296,6 +300,8 @@ DRAIN_TIMEOUT_S = env_int("DRAIN_TIMEOUT_S", 20)
 RECEIPT_GRACE_S = env_int("RECEIPT_GRACE_S", 60)
 # Receipts of closed months are deleted this long after the month's end; 0 keeps them.
 RECEIPT_RETENTION_DAYS = env_int("RECEIPT_RETENTION_DAYS", 400)
+# Usage records go so many months after their month's end, once it is closed, invoiced and summed; 0 keeps them.
+USAGE_RETENTION_MONTHS = env_int("USAGE_RETENTION_MONTHS", 0, minimum=0)
 # Calls while PostgreSQL is away: refuse them, or serve them and record them on this machine's disk until it is back.
 UNMETERED_CALLS = env_str("UNMETERED_CALLS", "refuse")
 if UNMETERED_CALLS not in ("refuse", "serve"):
@@ -334,6 +340,8 @@ STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATIC_ROOT = VAR_DIR / "static"
 LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+LOCALE_PATHS = [BASE_DIR / "portal" / "locale"]
 TIME_ZONE = "UTC"
 USE_TZ = True
 

@@ -15,6 +15,7 @@ from portal.billing_pages import usage_views as usage
 from portal.billing_pages import views as billing
 from portal.catalog import views as catalog
 from portal.home import views as home
+from portal.language import ScriptTexts
 from portal.mailbox import views as mailbox
 from portal.operations import views as operations
 from portal.operator import acting_views as acting
@@ -171,6 +172,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("account/sessions/end", users.end_other_sessions, name="sessions_end"),
     path("dev/mailbox", mailbox.mailbox, name="mailbox"),
     path("dev/mailbox/<str:name>", mailbox.mail, name="mail"),
+    path("texts/<str:language>.js", ScriptTexts.as_view(), name="script_texts"),
     path("design", home.design, name="design"),
     path("o/<slug:slug>/", include(organization_pages)),
     path("operator/", include(operator_pages)),

@@ -38,6 +38,8 @@ class User(AbstractBaseUser, PermissionsMixin):
 
     email = models.EmailField("e-mail address", unique=True)
     name = models.CharField(max_length=100, blank=True)
+    # Empty: what the browser asks for.
+    language = models.CharField(max_length=10, blank=True, default="")
     is_staff = models.BooleanField("operator", default=False)
     is_active = models.BooleanField(default=True)
     date_joined = models.DateTimeField(default=timezone.now)

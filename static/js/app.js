@@ -122,6 +122,19 @@
     for (const input of form.elements) if (input.name && !input.value) input.disabled = true;
   });
 
+  // What scrolls sideways can be scrolled by keyboard: it takes the focus while it is wider than its place.
+  const reach = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      if (target.scrollWidth > target.clientWidth || target.scrollHeight > target.clientHeight) target.tabIndex = 0;
+      else target.removeAttribute("tabindex");
+    }
+  });
+  const watchScrolling = (scope) => {
+    for (const box of scope.querySelectorAll(".table-wrap, pre")) reach.observe(box);
+  };
+  watchScrolling(document);
+  document.addEventListener("htmx:afterSwap", (event) => watchScrolling(event.detail.target.parentElement || document));
+
   // A form is sent once.
   on("submit", "form[method=post]", (form) => {
     for (const button of form.querySelectorAll("button[type=submit]")) setTimeout(() => (button.disabled = true));

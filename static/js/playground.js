@@ -1,43 +1,155 @@
-// The playground: sends the conversation to the gateway and writes the streamed answer as it comes.
+// The playground: sends the conversation to the gateway, writes the streamed answer as it comes, shares and exports it.
 (() => {
   "use strict";
   const form = document.getElementById("playground");
   if (!form) return;
   const setup = JSON.parse(document.getElementById("playground-setup").textContent);
   const element = (id) => document.getElementById(id);
-  const [log, prompt, send, stop, model, system, maxTokens] = [
-    "log", "prompt", "send", "stop", "model", "system", "max_tokens",
+  const [log, prompt, send, stop, model, system, maxTokens, tools, answer, schema] = [
+    "log", "prompt", "send", "stop", "model", "system", "max_tokens", "tools", "answer", "schema",
   ].map(element);
-  const messages = [];
-  const total = { input: 0, output: 0, costNano: 0n };
+  const EXAMPLES = {
+    tools: [
+      {
+        name: "get_weather",
+        description: "The weather in a city now.",
+        parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] },
+      },
+    ],
+    schema: {
+      type: "object",
+      properties: { city: { type: "string" }, country: { type: "string" } },
+      required: ["city", "country"],
+      additionalProperties: false,
+    },
+  };
+  // In the form of Chat Completions; the system prompt stands apart.
+  let messages = [];
+  let total = { input: 0, cached: 0, output: 0, costNano: 0n };
   let running = null;
 
   const cookie = (name) => document.cookie.match(new RegExp(`(?:^|; )${name}=([^;]*)`))?.[1];
+  const post = (address, body, signal) =>
+    fetch(address, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", "X-CSRFToken": cookie("csrftoken") ?? "" },
+      body: JSON.stringify(body),
+      signal,
+    });
 
-  for (const id of ["temperature", "top_p"]) {
-    element(id).addEventListener("input", (event) => (element(`${id}-value`).textContent = event.target.value));
-  }
-  const showLimit = () => {
+  // Settings ------------------------------------------------------------------------------------------------------
+  const RANGES = ["temperature", "top_p"];
+  const showSettings = () => {
+    for (const id of RANGES) element(`${id}-value`).textContent = element(id).value;
     maxTokens.max = setup.max_output[model.value];
     maxTokens.placeholder = setup.default_output[model.value];
+    element("schema-field").hidden = answer.value !== "json_schema";
   };
-  model.addEventListener("change", showLimit);
-  showLimit();
+  form.addEventListener("input", showSettings);
+  form.addEventListener("change", showSettings);
+  for (const button of form.querySelectorAll("[data-fill]"))
+    button.addEventListener("click", () => {
+      element(button.dataset.fill).value = JSON.stringify(EXAMPLES[button.dataset.fill], null, 2);
+      readJson(element(button.dataset.fill), button.dataset.fill);
+    });
 
+  class FieldError extends Error {}
+
+  // The field's JSON, or a FieldError that stands at the field.
+  const readJson = (field, kind) => {
+    const note = element(`${field.id}-error`);
+    note.hidden = true;
+    field.removeAttribute("aria-invalid");
+    const refuse = (text) => {
+      note.textContent = text;
+      note.hidden = false;
+      field.setAttribute("aria-invalid", "true");
+      throw new FieldError(text);
+    };
+    const text = field.value.trim();
+    if (!text) return kind === "tools" ? [] : refuse(gettext("Give the schema, or choose text as the answer."));
+    let value;
+    try {
+      value = JSON.parse(text);
+    } catch (error) {
+      return refuse(`${gettext("This is not JSON:")} ${error.message}`);
+    }
+    if (kind !== "tools") return value;
+    if (!Array.isArray(value)) return refuse(gettext("Give a list: [ … ]."));
+    // The wrapped form of Chat Completions is taken too.
+    const functions = value.map((tool) => tool?.function ?? tool);
+    return functions.every((tool) => tool?.name) ? functions : refuse(gettext("Each function needs a name."));
+  };
+  for (const field of [tools, schema])
+    field.addEventListener("blur", () => {
+      try {
+        if (field.value.trim()) readJson(field, field.id);
+      } catch (error) {
+        if (!(error instanceof FieldError)) throw error;
+      }
+    });
+
+  const readCall = (turns) => ({
+    model: model.value,
+    system: system.value.trim(),
+    messages: turns,
+    temperature: Number(element("temperature").value),
+    top_p: Number(element("top_p").value),
+    max_tokens: maxTokens.value ? Number(maxTokens.value) : null,
+    tools: readJson(tools, "tools"),
+    answer: answer.value,
+    schema: answer.value === "json_schema" ? readJson(schema, "schema") : null,
+  });
+
+  // Turns ---------------------------------------------------------------------------------------------------------
+  const make = (tag, className, text = "") => {
+    const made = document.createElement(tag);
+    made.className = className;
+    made.textContent = text;
+    return made;
+  };
+  const showEmpty = () => log.replaceChildren(element("log-empty").content.cloneNode(true));
   const addTurn = (role, text) => {
-    element("log-empty")?.remove();
-    const turn = document.createElement("article");
-    turn.className = `turn turn-${role}`;
-    const head = document.createElement("div");
-    head.className = "turn-role";
-    head.textContent = role === "user" ? "You" : model.value;
-    const body = document.createElement("div");
-    body.className = "turn-text";
-    body.textContent = text;
-    turn.append(head, body);
+    log.querySelector(".empty")?.remove();
+    const turn = make("article", `turn turn-${role}`);
+    const name = { user: gettext("You"), tool: gettext("Result") }[role] ?? model.value;
+    turn.append(make("div", "turn-role", name), make("div", "turn-text", text));
     log.append(turn);
     log.scrollTop = log.scrollHeight;
     return turn;
+  };
+  const addThought = (turn) => {
+    const box = make("details", "turn-thought");
+    box.append(make("summary", "", gettext("Thoughts")), make("div", "turn-text"));
+    turn.querySelector(".turn-text").before(box);
+    return box.lastChild;
+  };
+  const addToolCall = (turn, made) => {
+    const box = make("div", "tool-call");
+    box.append(make("code", "strong", made.function.name), make("pre", "", made.function.arguments));
+    turn.append(box);
+    return box;
+  };
+  // The reader plays the tool: each call gets a field for its result, and one button sends them all.
+  const askForResults = (turn, calls) => {
+    const fields = calls.map((made, at) => {
+      const label = make("label", "label", `${gettext("Result of")} ${made.function.name}`);
+      const field = make("textarea", "textarea mono");
+      field.rows = 2;
+      field.id = label.htmlFor = `result-${messages.length}-${at}`;
+      turn.querySelectorAll(".tool-call")[at].append(label, field);
+      return field;
+    });
+    const button = make("button", "button button-small", gettext("Send the results"));
+    button.type = "button";
+    button.addEventListener("click", () => {
+      if (running) return;
+      const results = calls.map((made, at) => ({ role: "tool", tool_call_id: made.id, content: fields[at].value }));
+      for (const field of fields) field.readOnly = true;
+      button.remove();
+      go(results);
+    });
+    turn.append(button);
   };
 
   // Nano-units as whole numbers: what is shown equals what is billed.
@@ -63,6 +175,13 @@
     const symbol = { USD: "$", EUR: "€", GBP: "£" }[setup.prices[model.value]?.currency] ?? "";
     return `${symbol}${digits.slice(0, -9)}.${fraction}`;
   };
+  const showTotals = () => {
+    const number = new Intl.NumberFormat(document.documentElement.lang);
+    element("total-in").textContent = number.format(total.input);
+    element("total-cached").textContent = number.format(total.cached);
+    element("total-out").textContent = number.format(total.output);
+    element("total-cost").textContent = total.input ? money(total.costNano) : "–";
+  };
 
   // Yields the data of each server-sent event.
   async function* events(body) {
@@ -80,120 +199,203 @@
     }
   }
 
-  const readAnswer = async (response, turn) => {
-    const text = turn.querySelector(".turn-text");
-    let usage = null;
+  // Fills `said` as the answer comes, so that what came before a stop is kept.
+  const readAnswer = async (response, turn, said) => {
+    const text = turn.lastChild;
+    let thought = null;
     for await (const data of events(response.body)) {
       if (data === "[DONE]") break;
       const chunk = JSON.parse(data);
       if (chunk.error) throw new Error(chunk.error.message);
       const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
-      text.append(chunk.choices?.[0]?.delta?.content ?? "");
+      const delta = chunk.choices?.[0]?.delta ?? {};
+      if (delta.content || delta.reasoning_content || delta.tool_calls) said.firstToken ??= performance.now();
+      if (delta.reasoning_content) (thought ??= addThought(turn)).append(delta.reasoning_content);
+      if (delta.content) text.append(delta.content);
+      said.content += delta.content ?? "";
+      for (const part of delta.tool_calls ?? []) {
+        const made = (said.calls[part.index] ??= { id: "", type: "function", function: { name: "", arguments: "" } });
+        if (part.id) made.id = part.id;
+        made.function.name += part.function?.name ?? "";
+        made.function.arguments += part.function?.arguments ?? "";
+      }
       if (isAtEnd) log.scrollTop = log.scrollHeight;
-      usage = chunk.usage ?? usage;
+      said.usage = chunk.usage ?? said.usage;
     }
-    return usage;
   };
 
-  const showFacts = (turn, usage, began, firstToken) => {
-    const facts = document.createElement("div");
-    facts.className = "turn-facts";
+  const showFacts = (turn, said, began) => {
     const parts = [`${((performance.now() - began) / 1000).toFixed(1)} s`];
-    if (firstToken) parts.push(`first token after ${Math.round(firstToken - began)} ms`);
-    if (usage) {
-      const cost = costNano(usage);
-      total.input += usage.prompt_tokens;
-      total.output += usage.completion_tokens;
+    if (said.firstToken) parts.push(interpolate(gettext("first token after %s ms"), [Math.round(said.firstToken - began)]));
+    if (said.usage) {
+      const { prompt_tokens: input, completion_tokens: output, prompt_tokens_details: details } = said.usage;
+      const cost = costNano(said.usage);
+      total.input += input;
+      total.cached += details?.cached_tokens ?? 0;
+      total.output += output;
       total.costNano += cost;
-      parts.unshift(`${usage.prompt_tokens} tokens in, ${usage.completion_tokens} out`, money(cost));
-      element("total-in").textContent = total.input.toLocaleString("en");
-      element("total-out").textContent = total.output.toLocaleString("en");
-      element("total-cost").textContent = money(total.costNano);
+      parts.unshift(interpolate(gettext("%s tokens in, %s out"), [input, output]), money(cost));
+      showTotals();
     }
-    facts.textContent = parts.join(" · ");
-    turn.append(facts);
+    turn.append(make("div", "turn-facts", parts.join(" · ")));
     log.scrollTop = log.scrollHeight;
   };
 
-  const call = async (question) => {
-    messages.push({ role: "user", content: question });
-    addTurn("user", question);
+  // Adds `turns` to the conversation and asks the model to go on.
+  const go = async (turns) => {
+    let call;
+    try {
+      call = readCall([...messages, ...turns]);
+    } catch (error) {
+      if (error instanceof FieldError) return false;
+      throw error;
+    }
+    for (const turn of turns) addTurn(turn.role, turn.content);
     const turn = addTurn("assistant", "");
     turn.classList.add("is-streaming");
-    const text = turn.querySelector(".turn-text");
     running = new AbortController();
     send.hidden = true;
     stop.hidden = false;
     const began = performance.now();
-    let firstToken = null;
-    new MutationObserver((_, observer) => {
-      firstToken ??= performance.now();
-      observer.disconnect();
-    }).observe(text, { childList: true });
-    let usage = null;
+    const said = { content: "", calls: [], usage: null, firstToken: null };
+    const keep = () => {
+      const calls = said.calls.filter(Boolean);
+      messages = [...call.messages, { role: "assistant", content: said.content, ...(calls.length ? { tool_calls: calls } : {}) }];
+      for (const made of calls) addToolCall(turn, made);
+      return calls;
+    };
+    let calls = [];
     try {
-      const response = await fetch(form.dataset.address, {
-        method: "POST",
-        headers: { "Content-Type": "application/json", "X-CSRFToken": cookie("csrftoken") ?? "" },
-        body: JSON.stringify({
-          project: { organization: form.dataset.organization, project: element("project").value },
-          model: model.value,
-          stream: true,
-          stream_options: { include_usage: true },
-          messages: [...(system.value.trim() ? [{ role: "system", content: system.value }] : []), ...messages],
-          temperature: Number(element("temperature").value),
-          top_p: Number(element("top_p").value),
-          ...(maxTokens.value ? { max_tokens: Number(maxTokens.value) } : {}),
-        }),
-        signal: running.signal,
-      });
+      const project = { organization: form.dataset.organization, project: element("project").value };
+      const options = { project, stream: true, stream_options: { include_usage: true } };
+      const response = await post(form.dataset.address, { ...playgroundCode.chatBody(call), ...options }, running.signal);
       if (!response.ok) {
         const body = await response.json().catch(() => null);
-        throw new Error(body?.error?.message ?? `The gateway answered ${response.status}.`);
+        throw new Error(body?.error?.message ?? interpolate(gettext("The gateway answered %s."), [response.status]));
       }
-      usage = await readAnswer(response, turn);
-      messages.push({ role: "assistant", content: text.textContent });
+      await readAnswer(response, turn, said);
+      calls = keep();
     } catch (error) {
       if (error.name === "AbortError") {
-        messages.push({ role: "assistant", content: text.textContent });
+        // A call that was cut has no whole arguments.
+        said.calls = [];
+        keep();
       } else {
-        turn.classList.add("turn-error");
-        text.append(text.textContent ? `\n\n${error.message}` : error.message);
         // A refused question is not part of the conversation: the next call must not repeat it.
-        messages.pop();
+        turn.classList.add("turn-error");
+        turn.lastChild.append(said.content ? `\n\n${error.message}` : error.message);
       }
     } finally {
       turn.classList.remove("is-streaming");
-      showFacts(turn, usage, began, firstToken);
+      showFacts(turn, said, began);
+      if (calls.length) askForResults(turn, calls);
       running = null;
       send.hidden = false;
       stop.hidden = true;
       prompt.focus();
     }
+    return true;
   };
 
+  const ask = async (question) => {
+    if (!question || running) return;
+    const before = prompt.value;
+    prompt.value = "";
+    if ((await go([{ role: "user", content: question }])) === false) prompt.value = before;
+  };
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const question = prompt.value.trim();
-    if (!question || running) return;
-    prompt.value = "";
-    call(question);
+    ask(prompt.value.trim());
   });
-  prompt.addEventListener("keydown", (event) => {
+  prompt?.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
       event.preventDefault();
       form.requestSubmit();
     }
   });
-  stop.addEventListener("click", () => running?.abort());
+  stop?.addEventListener("click", () => running?.abort());
   log.addEventListener("click", (event) => {
     const example = event.target.closest("[data-example]");
-    if (example && !running) call(example.textContent);
+    if (example && prompt) ask(example.textContent);
   });
   element("clear").addEventListener("click", () => {
     running?.abort();
-    messages.length = 0;
-    log.replaceChildren();
-    prompt.focus();
+    messages = [];
+    total = { input: 0, cached: 0, output: 0, costNano: 0n };
+    showTotals();
+    showEmpty();
+    prompt?.focus();
   });
+
+  // Code ----------------------------------------------------------------------------------------------------------
+  const dialog = element("code-dialog");
+  const chosen = { protocol: "chat", language: "curl" };
+  const showCode = () => {
+    // Without a conversation, what stands in the field; the answer of the model is what the program asks for.
+    const asked = messages.at(-1)?.role === "assistant" ? messages.slice(0, -1) : messages;
+    const question = { role: "user", content: prompt?.value.trim() || gettext("What is the capital of France?") };
+    const call = readCall(asked.length ? asked : [question]);
+    element("code").textContent = playgroundCode.write(call, chosen.protocol, chosen.language, setup);
+    const note = element("code-note");
+    note.hidden = !(chosen.protocol === "messages" && call.answer === "json_object");
+    note.textContent = gettext("Messages knows no answer of any JSON object; give a schema.");
+    for (const [kind, value] of Object.entries(chosen))
+      for (const button of dialog.querySelectorAll(`[data-${kind}]`))
+        button.setAttribute("aria-pressed", String(button.dataset[kind] === value));
+  };
+  element("show-code").addEventListener("click", () => {
+    try {
+      showCode();
+    } catch (error) {
+      if (error instanceof FieldError) return;
+      throw error;
+    }
+    dialog.showModal();
+  });
+  dialog.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-protocol], [data-language]");
+    if (!button) return;
+    Object.assign(chosen, button.dataset.protocol ? { protocol: button.dataset.protocol } : { language: button.dataset.language });
+    showCode();
+  });
+
+  // Sharing -------------------------------------------------------------------------------------------------------
+  element("share")?.addEventListener("click", async () => {
+    const body = {
+      model: model.value,
+      system: system.value,
+      temperature: Number(element("temperature").value),
+      top_p: Number(element("top_p").value),
+      max_tokens: maxTokens.value ? Number(maxTokens.value) : null,
+      tools: tools.value,
+      answer: answer.value,
+      schema: schema.value,
+      turns: messages,
+    };
+    const response = await post(form.dataset.share, body).catch(() => null);
+    const made = await response?.json().catch(() => null);
+    if (!response?.ok) {
+      const turn = addTurn("assistant", made?.error ?? gettext("It could not be shared; try again."));
+      turn.classList.add("turn-error");
+      return;
+    }
+    element("share-url").textContent = element("share-open").href = made.url;
+    element("share-dialog").showModal();
+  });
+
+  const restore = (kept) => {
+    if ([...model.options].some((option) => option.value === kept.model)) model.value = kept.model;
+    system.value = kept.system;
+    maxTokens.value = kept.max_tokens ?? "";
+    for (const name of [...RANGES, "tools", "answer", "schema"]) element(name).value = kept[name];
+    messages = kept.turns;
+    for (const message of messages) {
+      const turn = addTurn(message.role, message.content ?? "");
+      for (const made of message.tool_calls ?? []) addToolCall(turn, made);
+    }
+    log.scrollTop = 0;
+  };
+  if (setup.conversation) restore(setup.conversation);
+  if (!messages.length) showEmpty();
+  showSettings();
 })();

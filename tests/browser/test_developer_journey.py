@@ -3,72 +3,60 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.end_to_end.browser import launch_options
+from tests.browser.conftest import NARROW, WIDE, OpenWindow
+from tests.browser.window import download, follow, sign_in, sign_out
 from tests.end_to_end.stack import MODEL, Stack
 
 pytestmark = pytest.mark.browser
 
-EMAIL = "ada@example.com"
 PASSWORD = "correct horse battery"
 QUESTION = "What is the capital of France?"
-TIMEOUT_MS = 30_000
+# Two minutes are promised; the calls of a slow machine are not what is measured here.
+PROMISED_S = 120
 
 
-@pytest.fixture(scope="session")
-def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
-    return browser_type_launch_args | launch_options()
-
-
-@pytest.fixture
-def page(browser: Browser, real_stack: Stack) -> Iterator[Page]:
-    """A fresh browser. A complaint on its console, such as of the Content Security Policy, fails the test."""
-    context = browser.new_context(base_url=real_stack.portal_url, viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    page.set_default_timeout(TIMEOUT_MS)
-    expect.set_options(timeout=TIMEOUT_MS)
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    yield page
-    context.close()
-    assert not complaints, complaints
-
-
-def test_from_sign_up_to_the_invoice(page: Page, real_stack: Stack) -> None:
-    sign_up(page)
+@pytest.mark.parametrize(("width", "email"), [(WIDE, "grace@example.com"), (NARROW, "hedy@example.com")])
+def test_from_sign_up_to_the_invoice(
+    width: int, email: str, open_window: OpenWindow, product: Stack, record_property: pytest.RecordProperty
+) -> None:
+    page = open_window(width=width)
+    began = time.monotonic()
+    sign_up(page, email)
     secret = make_key(page)
-    call_with(secret, real_stack)
+    call_with(secret, product)
+    took_s = time.monotonic() - began
+    record_property("sign_up_to_first_token_s", round(took_s, 1))
+    assert took_s < PROMISED_S
     try_the_playground(page)
     cost = costs_of_both_calls(page)
     balance = balance_of(page)
     assert balance == Decimal(5) - cost
     sign_out(page)
 
-    sign_in_as_operator(page, real_stack)
-    preview_the_month(page, cost)
+    sign_in_as_operator(page, product)
+    preview_the_month(page, email, cost)
     sign_out(page)
 
-    sign_in(page, EMAIL, PASSWORD)
+    sign_in(page, email, PASSWORD)
     assert balance_of(page) == balance, "a preview takes nothing"
     see_the_invoice(page, cost)
 
 
-def sign_up(page: Page) -> None:
+def sign_up(page: Page, email: str) -> None:
     page.goto("/")
     page.get_by_role("link", name="Sign up").first.click()
-    page.get_by_label("E-mail").fill(EMAIL)
+    page.get_by_label("E-mail").fill(email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign up").click()
     page.get_by_role("link", name="open the development mailbox").click()
-    page.get_by_role("row", name=EMAIL).get_by_role("link").first.click()
+    page.get_by_role("row", name=email).get_by_role("link").first.click()
     page.get_by_test_id("mail").get_by_role("link").first.click()
     page.get_by_role("button", name="Yes, confirm").click()
     expect(page.get_by_role("heading", name="Get started")).to_be_visible()
@@ -89,7 +77,7 @@ def make_key(page: Page) -> str:
         expect(page.get_by_role("tabpanel")).to_contain_text(text)
         expect(page.get_by_role("tabpanel")).to_contain_text(page.url.split("/o/")[0])
 
-    page.get_by_role("link", name="API keys").click()
+    follow(page, "API keys")
     expect(page.locator("body")).to_contain_text(secret[:11])
     expect(page.locator("body")).not_to_contain_text(secret)
     return secret
@@ -105,7 +93,7 @@ def call_with(secret: str, stack: Stack) -> None:
 
 
 def try_the_playground(page: Page) -> None:
-    page.get_by_role("link", name="Playground").first.click()
+    follow(page, "Playground")
     page.get_by_label("Temperature").fill("0")
     page.get_by_label("Most output, tokens").fill("24")
     page.get_by_role("button", name=QUESTION).click()
@@ -117,7 +105,7 @@ def try_the_playground(page: Page) -> None:
 def costs_of_both_calls(page: Page) -> Decimal:
     """Σ of the usage page's cost column, once both records are final; the playground printed the same for its call."""
     printed = page.locator("#total-cost").inner_text()
-    page.get_by_role("link", name="Usage").click()
+    follow(page, "Usage")
     page.get_by_role("link", name="Requests", exact=True).click()
     rows = page.get_by_role("row", name=re.compile(MODEL))
     expect(rows).to_have_count(2)
@@ -138,31 +126,25 @@ def costs_of_both_calls(page: Page) -> Decimal:
 
 
 def balance_of(page: Page) -> Decimal:
-    page.get_by_role("link", name="Billing").click()
+    follow(page, "Billing")
     return Decimal(page.get_by_test_id("balance").inner_text().split()[0].lstrip("$"))
 
 
-def preview_the_month(page: Page, cost: Decimal) -> None:
-    page.get_by_role("link", name="Invoice run").click()
+def preview_the_month(page: Page, email: str, cost: Decimal) -> None:
+    follow(page, "Invoice run")
     period = datetime.now(UTC).strftime("%Y-%m")
     page.get_by_role("button", name=f"Preview {period}").click()
     expect(page.get_by_text("Finished")).to_be_visible()
-    page.get_by_role("link", name=f"{EMAIL.partition('@')[0]}'s organization").click()
+    page.get_by_role("link", name=f"{email.partition('@')[0]}'s organization").click()
     assert Decimal(page.get_by_test_id("usage-exact").inner_text().lstrip("$")) == cost
-    assert download(page).startswith(b"%PDF-")
+    assert download(page, "PDF").startswith(b"%PDF-")
 
 
 def see_the_invoice(page: Page, cost: Decimal) -> None:
     page.get_by_role("row", name="Preview").get_by_role("link").first.click()
     expect(page.get_by_role("row", name=re.compile("output tokens"))).to_be_visible()
     assert Decimal(page.get_by_test_id("usage-exact").inner_text().lstrip("$")) == cost
-    assert download(page).startswith(b"%PDF-")
-
-
-def download(page: Page) -> bytes:
-    with page.expect_download() as started:
-        page.get_by_role("link", name="PDF").first.click()
-    return started.value.path().read_bytes()
+    assert download(page, "PDF").startswith(b"%PDF-")
 
 
 def sign_in_as_operator(page: Page, stack: Stack) -> None:
@@ -171,17 +153,3 @@ def sign_in_as_operator(page: Page, stack: Stack) -> None:
     assert printed
     sign_in(page, printed[1], printed[2])
     page.goto("/operator/")
-
-
-def sign_in(page: Page, email: str, password: str) -> None:
-    page.goto("/accounts/login/")
-    page.get_by_label("E-mail").fill(email)
-    page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url(lambda address: "/accounts/login" not in address)
-
-
-def sign_out(page: Page) -> None:
-    page.goto("/accounts/logout/")
-    page.get_by_role("button", name="Sign out").click()
-    expect(page.get_by_role("link", name="Sign in")).to_be_visible()

@@ -1,0 +1,75 @@
+"""One running product for all browser tests, and Chromium windows that hear every complaint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.chromium import launch_options
+from tests.browser.seed import seeded_by
+from tests.browser.window import sign_in
+from tests.end_to_end.stack import Stack
+
+TIMEOUT_MS = 30_000
+WIDE, NARROW = 1280, 390
+
+OpenWindow = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+    return browser_type_launch_args | launch_options()
+
+
+@pytest.fixture(scope="session")
+def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    stack = Stack(tmp_path_factory.mktemp("product") / "state")
+    stack.start()
+    try:
+        yield stack
+    finally:
+        stack.stop()
+
+
+@pytest.fixture(scope="session")
+def rows(product: Stack) -> dict[str, object]:
+    """What the cast of tests/factories/portal.py has in the product."""
+    return seeded_by(product)
+
+
+@pytest.fixture
+def open_window(browser: Browser, product: Stack) -> Iterator[OpenWindow]:
+    """Opens a fresh browser window, signed in as someone of the cast when `who` is given.
+
+    A complaint on the console, such as of the Content Security Policy, fails the test; so does a page that is wider
+    than its window.
+    """
+    contexts, complaints = [], []
+    expect.set_options(timeout=TIMEOUT_MS)
+
+    def hear(page: Page, text: str) -> None:
+        complaints.append(f"{page.url}: {text}")
+
+    def open_(who: str = "", *, width: int = WIDE, **options: Any) -> Page:
+        options = {"locale": "en-GB", **options}
+        context = browser.new_context(
+            base_url=product.portal_url, viewport={"width": width, "height": 860}, reduced_motion="reduce", **options
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(TIMEOUT_MS)
+        page.on("pageerror", lambda error: hear(page, str(error)))
+        page.on("console", lambda message: hear(page, message.text) if message.type == "error" else None)
+        if who:
+            sign_in(page, f"{who}@example.com")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    # The browser itself reports the status of a page that is meant to be missing.
+    unexpected = [text for text in complaints if "status of 404" not in text]
+    assert not unexpected, "\n".join(unexpected)

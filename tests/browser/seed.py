@@ -1,0 +1,113 @@
+"""Fills a running product through its services, for screenshots and browser tests.
+
+`python -m tests.browser.seed`, with the product's environment, prints what the paths of tests/browser/pages.py need, as
+JSON. It is a process of its own: the tests' own Django has another database.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+from config.local.state import RunFolder
+from tests.end_to_end.stack import ROOT, Stack
+
+
+def seeded_by(stack: Stack) -> dict[str, object]:
+    """Run this module against the stack; the rows that paths need."""
+    environment = RunFolder(stack.var_dir).read_environment()
+    assert environment is not None
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.browser.seed"],
+        cwd=ROOT,
+        env=stack.environment | environment | {"DJANGO_SETTINGS_MODULE": "config.settings"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+    assert result.returncode == 0, result.stderr
+    rows: dict[str, object] = json.loads(result.stdout.splitlines()[-1])
+    return rows
+
+
+def seed() -> dict[str, object]:
+    from datetime import timedelta
+
+    import openai
+    from django.conf import settings
+    from django.utils import timezone
+
+    from billing.invoices.models import Invoice
+    from portal.api_keys.services import issue
+    from portal.catalog.models import Model
+    from portal.operator.models import InvoiceRun
+    from portal.operator.services import start_run
+    from portal.organizations.invitations import invite
+    from portal.organizations.models import Organization
+    from portal.organizations.roles import Role
+    from portal.organizations.services import create_project
+    from portal.quotas.models import QuotaKind, Window
+    from portal.quotas.services import change_quota
+    from tests.factories.portal import MODEL, make_cast
+    from tests.factories.usage import use, use_for_days
+
+    now = timezone.now()
+    cast = make_cast()
+    search = create_project(organization=cast.organization, name="Search", actor=cast.ada)
+    production = issue(project=cast.project, name="production", actor=cast.ada)
+    keys = [
+        production.api_key,
+        issue(project=search, name="evaluation", actor=cast.ben).api_key,
+        issue(project=cast.project, name="laptop", actor=cast.ben, expires_at=now + timedelta(days=30)).api_key,
+    ]
+    use_for_days(keys, MODEL, now=now - timedelta(minutes=3), days=40, calls_per_day=18, price_at=now)
+    request_id = use(keys[0], MODEL, started_at=now, prompt_tokens=2412, cached_tokens=1900, completion_tokens=312)
+    for kind, window, limit, scope in (
+        (QuotaKind.SPEND, Window.MONTH, 2_000_000_000, {}),
+        (QuotaKind.TOKENS, Window.DAY, 60_000, {"project": search}),
+        (QuotaKind.REQUESTS, Window.MINUTE, 60, {"api_key": keys[2]}),
+    ):
+        change_quota(
+            organization=cast.organization,
+            kind=kind,
+            window=window,
+            limit=limit,
+            actor=cast.dee,
+            reason="Trial",
+            **scope,
+        )
+    invite(organization=cast.organization, email="eve@example.com", role=Role.DEVELOPER, actor=cast.ada)
+    last_month = f"{now.replace(day=1) - timedelta(days=1):%Y-%m}"
+    run = start_run(period=last_month, is_preview=False, actor=cast.oda)
+    # Real calls, so that records and receipts meet.
+    client = openai.OpenAI(base_url=settings.API_BASE_URL, api_key=production.secret, max_retries=0)
+    for question in ("What is the capital of France?", "Name three colours."):
+        client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": question}], max_tokens=24, temperature=0
+        )
+    deadline = time.monotonic() + 60
+    while not InvoiceRun.objects.filter(id=run.id, state="finished").exists():
+        assert time.monotonic() < deadline, "the invoice run did not finish within 60 s"
+        time.sleep(0.2)
+    return {
+        "slug": cast.organization.slug,
+        "new_slug": Organization.objects.get(members__user=cast.cyd).slug,
+        "key_id": keys[0].id,
+        "request_id": str(request_id),
+        "invoice_id": Invoice.objects.get(organization=cast.organization).id,
+        "model_id": Model.objects.get(name=MODEL).id,
+        "period": last_month,
+    }
+
+
+if __name__ == "__main__":
+    assert os.environ["DJANGO_SETTINGS_MODULE"]
+    import django
+
+    django.setup()
+    print(json.dumps(seed()))

@@ -1,0 +1,41 @@
+"""What several journeys do in a window: sign in and out, measure, download."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+
+from tests.factories.portal import PASSWORD
+
+
+def sign_in(page: Page, email: str, password: str = PASSWORD) -> None:
+    page.goto("/accounts/login/")
+    page.get_by_label("E-mail").fill(email)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(lambda address: "/accounts/login" not in address)
+
+
+def sign_out(page: Page) -> None:
+    page.goto("/accounts/logout/")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("link", name="Sign in")).to_be_visible()
+
+
+def follow(page: Page, name: str) -> None:
+    """A link of the navigation, which a narrow window keeps in a drawer."""
+    menu = page.get_by_role("button", name="Menu", exact=True)
+    if menu.is_visible():
+        menu.click()
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True).click()
+
+
+def download(page: Page, name: str) -> bytes:
+    with page.expect_download() as started:
+        page.get_by_role("link", name=name).first.click()
+    return started.value.path().read_bytes()
+
+
+def overflow(page: Page) -> int:
+    """Pixels by which the page is wider than its window."""
+    found: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    return found
