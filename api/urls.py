@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularJSONAPIView
 
-from api.rest.docs import docs
+from api.rest.docs import inference_docs, management_docs
 from api.rest.views import alerts, governance, keys, money, organizations
 from api.webhooks.stripe import stripe_webhook
 
@@ -51,7 +51,8 @@ organization_paths: list[URLPattern | URLResolver] = [
 ]
 
 urlpatterns = [
-    path("api/docs", docs, name="docs"),
+    path("api/docs", management_docs, name="docs"),
+    path("api/docs/inference", inference_docs, name="inference_docs"),
     path("api/me", organizations.Me.as_view(), name="me"),
     path("api/models", money.Models.as_view(), name="models"),
     path("api/organizations", organizations.Organizations.as_view(), name="organizations"),

@@ -28,17 +28,28 @@ _JSON_NAMES = {
 }  # fmt: skip
 _COMPARISONS = {"<=": "at most", ">=": "at least", "<": "below", ">": "above"}
 
+# What a refused field may hold all the same, for clients that always send it.
+NOTHING: tuple[object, ...] = (None, False, [], {})
 METADATA_MAX_ENTRIES, METADATA_MAX_KEY, METADATA_MAX_VALUE = 16, 64, 512
 
 
 def ignored(why: str) -> msgspec.Meta:
     """Mark a schema field as accepted without effect."""
-    return msgspec.Meta(extra={"support": "ignored", "why": why})
+    return msgspec.Meta(description=f"Without effect: {why}.", extra={"support": "ignored", "why": why})
 
 
 def refused(why: str) -> msgspec.Meta:
     """Mark a schema field as never accepted; `refuse_marked_fields` answers for it."""
-    return msgspec.Meta(extra={"support": "refused", "why": why})
+    return msgspec.Meta(
+        description=f"Refused: {why}.",
+        extra={"support": "refused", "why": why},
+        extra_json_schema={"enum": list(NOTHING)},
+    )
+
+
+def one_of(*words: str) -> msgspec.Meta:
+    """Say in the OpenAPI document which words a text may be; `check_one_of` enforces it, with a better message."""
+    return msgspec.Meta(extra_json_schema={"enum": list(words)})
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -98,7 +109,7 @@ def marked_fields(schema: type[msgspec.Struct], support: str) -> tuple[tuple[str
 
 def refuse_marked_fields(value: msgspec.Struct) -> None:
     for name, why in marked_fields(type(value), "refused"):
-        if getattr(value, name) not in (None, False, [], {}):
+        if getattr(value, name) not in NOTHING:
             raise BadRequest(f"'{name}' is not supported: {why}.", name, "unsupported_parameter")
 
 

@@ -10,7 +10,7 @@ import msgspec
 import orjson
 from msgspec import Meta, Struct
 
-from api.protocols.decoding import check_one_of, decode
+from api.protocols.decoding import check_one_of, decode, one_of
 from api.protocols.dialect import ErrorStyle
 from api.protocols.errors import BadRequest
 from api.protocols.openai import KEEPALIVE, error_body, error_frame
@@ -29,7 +29,7 @@ MAX_INPUTS = 2048
 class Body(Struct, kw_only=True):
     model: str
     input: str | list[str | int | list[int]]
-    encoding_format: str | None = None
+    encoding_format: Annotated[str, one_of("float", "base64")] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     user: str | None = None
 

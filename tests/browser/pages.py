@@ -28,6 +28,7 @@ PAGES = [
     PortalPage("public-models", "/models"),
     PortalPage("not-found", "/nowhere", status=404),
     PortalPage("api-docs", "/api/docs"),
+    PortalPage("api-docs-inference", "/api/docs/inference"),
     PortalPage("onboarding", "/o/{new_slug}/", "cyd"),
     PortalPage("no-requests", "/o/{new_slug}/usage/requests", "cyd"),
     PortalPage("no-keys", "/o/{new_slug}/keys", "cyd"),

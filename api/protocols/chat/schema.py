@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from api.protocols.decoding import ignored, refused
+from api.protocols.decoding import ignored, one_of, refused
+from api.protocols.thinking import EFFORTS
 
 MAX_CHOICES = 8
 MAX_STOPS = 4
@@ -16,7 +17,7 @@ MAX_STOPS = 4
 class Part(Struct):
     """A content part of any type; text and refusal parts are read, the others are refused by name."""
 
-    type: str
+    type: Annotated[str, one_of("text", "refusal")]
     text: str | None = None
     refusal: str | None = None
 
@@ -33,7 +34,7 @@ class ToolCallParam(Struct):
 
 
 class MessageParam(Struct):
-    role: str
+    role: Annotated[str, one_of("developer", "system", "user", "assistant", "tool", "function")]
     content: str | list[Part] | None = None
     name: str | None = None
     tool_calls: list[ToolCallParam] | None = None
@@ -52,7 +53,7 @@ class FunctionParam(Struct):
 
 
 class ToolParam(Struct):
-    type: str
+    type: Annotated[str, one_of("function")]
     function: FunctionParam | None = None
 
 
@@ -61,17 +62,17 @@ class NamedFunction(Struct):
 
 
 class AllowedToolParam(Struct):
-    type: str
+    type: Annotated[str, one_of("function")]
     function: NamedFunction | None = None
 
 
 class AllowedTools(Struct):
-    mode: str
+    mode: Annotated[str, one_of("auto", "required")]
     tools: list[AllowedToolParam]
 
 
 class ToolChoiceParam(Struct):
-    type: str
+    type: Annotated[str, one_of("function", "allowed_tools")]
     function: NamedFunction | None = None
     allowed_tools: AllowedTools | None = None
 
@@ -84,7 +85,7 @@ class JsonSchemaFormat(Struct):
 
 
 class ResponseFormat(Struct):
-    type: str
+    type: Annotated[str, one_of("text", "json_object", "json_schema")]
     json_schema: JsonSchemaFormat | None = None
 
 
@@ -111,16 +112,16 @@ class Body(Struct, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     tools: list[ToolParam] | None = None
-    tool_choice: str | ToolChoiceParam | None = None
+    tool_choice: Annotated[str, one_of("none", "auto", "required")] | ToolChoiceParam | None = None
     parallel_tool_calls: bool | None = None
     functions: list[FunctionParam] | None = None
-    function_call: str | NamedFunction | None = None
+    function_call: Annotated[str, one_of("none", "auto")] | NamedFunction | None = None
     response_format: ResponseFormat | None = None
-    reasoning_effort: str | None = None
+    reasoning_effort: Annotated[str, one_of(*EFFORTS)] | None = None
     user: str | None = None
     safety_identifier: str | None = None
     metadata: dict[str, str] | None = None
-    modalities: list[str] | None = None
+    modalities: list[Annotated[str, one_of("text")]] | None = None
     # Of other servers' clients: sampling and templates that OpenAI does not have.
     top_k: Annotated[int, Meta(ge=0)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -131,7 +132,9 @@ class Body(Struct, kw_only=True):
     guided_regex: str | None = None
     guided_grammar: str | None = None
     # Accepted without effect, and never accepted.
-    verbosity: Annotated[str | None, ignored("the model has one verbosity")] = None
+    verbosity: Annotated[
+        Annotated[str, one_of("low", "medium", "high")] | None, ignored("the model has one verbosity")
+    ] = None
     store: Annotated[bool | None, ignored("chat completions are not stored")] = None
     service_tier: Annotated[str | None, ignored("there is one tier, 'default'")] = None
     prediction: Annotated[Any, ignored("the engine drafts by itself")] = None

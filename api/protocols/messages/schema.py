@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from api.protocols.decoding import ignored, refused
+from api.protocols.decoding import ignored, one_of, refused
 
 CACHE_CONTROL = ignored("prefixes are cached by themselves, whatever is marked")
 
@@ -39,7 +39,7 @@ class Block(Struct):
 
 
 class Turn(Struct):
-    role: str
+    role: Annotated[str, one_of("user", "assistant", "system")]
     content: str | list[Block]
 
 
@@ -57,7 +57,7 @@ class ToolParam(Struct):
 
 
 class ToolChoiceParam(Struct):
-    type: str
+    type: Annotated[str, one_of("auto", "any", "tool", "none")]
     name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
@@ -71,7 +71,7 @@ class Thinking(Struct):
 
 
 class OutputFormat(Struct):
-    type: str
+    type: Annotated[str, one_of("json_schema")]
     schema: dict[str, Any] | None = None  # JSON Schema
 
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from api.protocols.decoding import ignored, refused
+from api.protocols.decoding import ignored, one_of, refused
+from api.protocols.thinking import EFFORTS
 
 
 class Part(Struct):
@@ -59,7 +60,7 @@ class ToolChoiceParam(Struct):
 
 
 class TextFormat(Struct):
-    type: str
+    type: Annotated[str, one_of("text", "json_object", "json_schema")]
     name: str | None = None
     schema: dict[str, Any] | None = None  # JSON Schema
     strict: bool | None = None
@@ -72,7 +73,7 @@ class TextConfig(Struct):
 
 
 class Reasoning(Struct):
-    effort: str | None = None
+    effort: Annotated[str, one_of(*EFFORTS)] | None = None
     summary: str | None = None
     generate_summary: str | None = None
 
@@ -92,7 +93,10 @@ class InputBody(Struct, kw_only=True):
     conversation: Annotated[
         Any, refused("conversation objects are not kept; chain responses with 'previous_response_id'")
     ] = None
-    truncation: Annotated[str | None, ignored("a conversation that does not fit is refused, never cut")] = None
+    truncation: Annotated[
+        Annotated[str, one_of("auto", "disabled")] | None,
+        ignored("a conversation that does not fit is refused, never cut"),
+    ] = None
 
 
 class Body(InputBody, kw_only=True):

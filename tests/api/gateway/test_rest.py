@@ -10,7 +10,9 @@ import pytest
 from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
+from django.utils.html import escape
 
+from api.protocols.field_support import SCHEMAS, marked_paths
 from api.rest.authentication import ManagementThrottle
 from portal.alerts.models import AlertRule, WebhookEndpoint
 from portal.api_keys import management
@@ -295,13 +297,30 @@ class TestDocuments:
         security = document["paths"]["/api/me"]["get"]["security"]
         assert {"managementKey": []} in security
 
-    def test_the_page_shows_every_operation_without_a_script(self) -> None:
-        answer = Client().get("/api/docs")
-        page = answer.content.decode()
+    def test_the_pages_show_every_operation_without_a_script(self) -> None:
+        pages = {}
+        for address in ("/api/docs", "/api/docs/inference"):
+            answer = Client().get(address)
+            pages[address] = answer.content.decode()
+            assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
+            assert "<script>" not in pages[address]
         document = Client().get("/v1/openapi.json").json()
         for path, item in document["paths"].items():
             for method, operation in item.items():
-                if operation["tags"][0] != "inference":
-                    assert f'id="{operation["operationId"]}"' in page, f"{method} {path}"
-        assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
-        assert "<script>" not in page
+                page = pages["/api/docs/inference" if operation["tags"][0] == "inference" else "/api/docs"]
+                assert f'id="{operation["operationId"]}"' in page, f"{method} {path}"
+
+    def test_the_inference_page_tells_base_urls_fields_and_what_has_no_effect(self, settings: Any) -> None:
+        settings.PUBLIC_URL, settings.API_BASE_URL = "https://llm.example", "https://llm.example/v1"
+        make_model("a-model")
+        page = Client().get("/api/docs/inference").content.decode()
+        assert "<code>https://llm.example/v1</code>" in page
+        assert "<code>https://llm.example</code>" in page
+        assert "a-model" in page
+        for field in ("messages[].role", "choices[].message.content", "tools[].function.name"):
+            assert f"<code>{field}</code>" in page, field
+        for title, schema in SCHEMAS.items():
+            for support in ("ignored", "refused"):
+                for path, why in marked_paths(schema, support):
+                    assert f"<code>{path}</code>" in page, f"{title} {path}"
+                    assert escape(why[1:]) in page

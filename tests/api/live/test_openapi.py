@@ -1,0 +1,106 @@
+"""Schemathesis reads /v1/openapi.json and holds the running gateway to it, operation by operation.
+
+First one call that must succeed, then made-up ones, right and wrong: no 5xx, statuses, content types, bodies and errors
+as documented, wrong bodies refused, nothing without a key, `Allow` on wrong methods. Left out is one check, that every
+body of the right shape is accepted: rules between fields ("'stream_options' needs 'stream'") are no matter of a schema.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from api.rest.openapi import OPERATIONS, Operation
+from tests.api.live.service import MODEL, Account
+
+EXAMPLES = 10
+MESSAGES = [{"role": "user", "content": "SAY: one two"}]
+TOOL = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+# What must be answered with 200, by operation.
+BODIES: dict[str, list[dict[str, Any]]] = {
+    "create_chat_completion": [
+        {"messages": MESSAGES, "logprobs": True, "top_logprobs": 2, "n": 2},
+        {"messages": [{"role": "user", "content": "THINK: so SAY: one"}], "stream": True},
+        {
+            "messages": [{"role": "user", "content": "use get_weather"}],
+            "tools": [{"type": "function", "function": TOOL}],
+        },
+        {"messages": [{"role": "user", "content": "use get_weather"}], "functions": [TOOL]},
+    ],
+    "create_response": [
+        {"input": "THINK: so SAY: one"},
+        {"input": "use get_weather", "tools": [{"type": "function", **TOOL}], "stream": True},
+        {"input": "SAY: one two three", "max_output_tokens": 1},
+    ],
+    "count_response_tokens": [{"input": "one two"}],
+    "compact_response": [{"input": "one two"}],
+    "create_message": [
+        {"messages": MESSAGES, "max_tokens": 9},
+        {"messages": MESSAGES, "max_tokens": 1},
+        {
+            "messages": [{"role": "user", "content": "use get_weather"}],
+            "max_tokens": 99,
+            "tools": [{"name": "get_weather", "input_schema": TOOL["parameters"]}],
+        },
+    ],
+    "count_message_tokens": [{"messages": MESSAGES}],
+    "create_completion": [{"prompt": ["SAY: one", "SAY: two"], "logprobs": 1}, {"prompt": "x", "stream": True}],
+}
+REFUSED = {"create_embeddings": {"model": MODEL, "input": "x"}, "cancel_response": None}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
+def test_the_gateway_is_what_its_document_says(operation: Operation, account: Account) -> None:
+    schema = schemathesis.openapi.from_dict(account.http.get("/v1/openapi.json").json())
+    schema.config.update(base_url=account.web.url)
+    call = schema[operation.path][operation.method]
+    headers = {} if operation.is_open else {"Authorization": f"Bearer {account.secret}"}
+
+    def send(case: Any, **more: Any) -> int:
+        return case.call_and_validate(
+            headers={**headers, **more}, excluded_checks=[positive_data_acceptance]
+        ).status_code
+
+    kept = account.client().responses.create(model=MODEL, input="SAY: kept").id
+    place = {
+        name: value for name, value in (("model", MODEL), ("response_id", kept)) if f"{{{name}}}" in operation.path
+    }
+    if operation.name in REFUSED:
+        body = REFUSED[operation.name]
+        media = {"body": body, "media_type": "application/json"} if body else {}
+        assert send(call.Case(path_parameters=place, **media)) == 400
+    elif operation.body is None:
+        if len(operation.answers) == 2:
+            # Before the other, for a deletion can be done once.
+            assert send(call.Case(path_parameters=place), **{"anthropic-version": "2023-06-01"}) == 200
+        assert send(call.Case(path_parameters=place)) == 200
+    for body in BODIES.get(operation.name, []):
+        assert send(call.Case(body={"model": MODEL, **body}, media_type="application/json")) == 200, body
+
+    @hypothesis.settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(
+        call.as_strategy(generation_mode=GenerationMode.POSITIVE)
+        | call.as_strategy(generation_mode=GenerationMode.NEGATIVE)
+    )
+    def run(case: Any) -> None:
+        if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
+            case.body["model"] = MODEL
+        send(case)
+
+    run()
+
+
+def test_every_operation_that_must_succeed_is_called() -> None:
+    with_body = {operation.name for operation in OPERATIONS if operation.body is not None}
+    assert with_body - set(REFUSED) == set(BODIES)
