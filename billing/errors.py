@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from uuid import UUID
 
 
@@ -126,6 +127,39 @@ class PeriodUnmatched(BillingError):
         super().__init__(f"{unmatched:,} calls of {period} are unmatched; repair them, or waive them with a reason.")
         self.period = period
         self.unmatched = unmatched
+
+
+class PeriodNotClosed(BillingError):
+    """Invoices wait for the close of their month, and it is not closed."""
+
+    code = "period_not_closed"
+
+    def __init__(self, period: str) -> None:
+        super().__init__(
+            f"{period} is not closed in reconciliation, and INVOICE_REQUIRE_CLOSED_PERIOD is set: close it first."
+        )
+        self.period = period
+
+
+class RetentionRefused(BillingError):
+    """Old records cannot be removed yet."""
+
+    code = "retention_refused"
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"{what} cannot be removed: {why}.")
+
+
+class RecordsRetired(BillingError):
+    """What was asked for needs records of single requests, which retention has removed."""
+
+    code = "records_retired"
+
+    def __init__(self, period: str, retired_at: datetime) -> None:
+        super().__init__(
+            f"The requests of {period} were removed on {retired_at:%Y-%m-%d} by the retention of usage records;"
+            " invoices and daily sums are kept."
+        )
 
 
 class PeriodOpen(BillingError):

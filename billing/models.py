@@ -19,7 +19,7 @@ from billing.pricing.models import Discount, Price, VolumeTier
 from billing.reconciliation.models import PeriodClose, Receipt
 from billing.rollups.models import RollupPending, ServiceRollup, UsageRollup
 from billing.tax.models import TaxRate
-from billing.usage.models import UsageAdjustment, UsageRecord
+from billing.usage.models import RetiredMonth, UsageAdjustment, UsageRecord
 
 __all__ = [
     "AutoRecharge",
@@ -48,6 +48,7 @@ __all__ = [
     "Receipt",
     "RecurringFee",
     "Refund",
+    "RetiredMonth",
     "RollupPending",
     "ServiceRollup",
     "TaxRate",

@@ -22,6 +22,7 @@ from billing.pricing.volume import apply_volume_tiers
 from billing.reconciliation.periods import forget_receipts
 from billing.rollups import services as rollups
 from billing.usage.partitions import make_partitions
+from billing.usage.retention import retire_due
 
 _RETRIES = 8
 
@@ -143,10 +144,11 @@ def expire_credits() -> None:
 
 @shared_task(name="billing.tasks.keep_usage_tables")  # type: ignore[untyped-decorator]  # Celery has no types
 def keep_usage_tables() -> None:
-    """Make the coming months' partitions; forget receipts of months that were closed long ago."""
+    """Make the coming months' partitions; forget receipts of months that were closed long ago, and old records."""
     now = timezone.now()
     make_partitions(now=now)
     forget_receipts(now=now)
+    retire_due(now=now)
 
 
 @shared_task(name="billing.tasks.apply_volume_tiers")  # type: ignore[untyped-decorator]  # Celery has no types

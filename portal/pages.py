@@ -77,6 +77,7 @@ OPERATOR_PAGES = [
         [
             ("Invoice run", "receipt", "operator_invoices"),
             ("Reconciliation", "scale", "operator_reconciliation"),
+            ("Retention", "clock", "operator_retention"),
             ("Payment events", "credit-card", "operator_events"),
             ("Promo codes", "gift", "operator_promo_codes"),
             ("Tax rates", "file-text", "operator_tax_rates"),

@@ -23,6 +23,7 @@ from portal.operator import catalog_views as operator_catalog
 from portal.operator import finance_views as finance
 from portal.operator import money_views as operator_money
 from portal.operator import reconciliation_views as operator_reconciliation
+from portal.operator import retention_views as operator_retention
 from portal.operator import views as operator
 from portal.organizations import views as organizations
 from portal.playground import views as playground
@@ -157,6 +158,7 @@ operator_pages: list[URLPattern | URLResolver] = [
     path("payment-events/<int:event_id>/replay", finance.payment_event_replay, name="operator_event_replay"),
     path("reconciliation", operator_reconciliation.reconciliation, name="operator_reconciliation"),
     path("reconciliation.csv", operator_reconciliation.rates_csv, name="operator_reconciliation_csv"),
+    path("retention", operator_retention.page, name="operator_retention"),
     path("reconciliation/close", operator_reconciliation.close, name="operator_period_close"),
 ]
 

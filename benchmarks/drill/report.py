@@ -198,7 +198,7 @@ class Report:
         yield (
             f"Time: {spans}; {rate:,.0f} calls/s with everything on {os.cpu_count()} cores that others use too (load"
             f" average {os.getloadavg()[0]:.1f}); Python {platform.python_version()}. CPU: {self.cpu_s:,.0f} s of"
-            f" product and callers, {1000 * self.cpu_s / max(1, load.served):.1f} ms a call with start, kills and books."
+            f" product and callers, {1000 * self.cpu_s / max(1, load.served):.1f} ms a call, start and books in it."
         )
 
 

@@ -17,7 +17,8 @@ from django.db import connections, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from billing.errors import BillingError, ExportRefused
+from billing.accounts.models import BillingAccount
+from billing.errors import BillingError, ExportRefused, RecordsRetired
 from billing.exports import focus, reports, requests
 from billing.exports.csv_file import CsvWriter
 from billing.exports.models import Export, ExportFormat, ExportKind, ExportState
@@ -26,6 +27,7 @@ from billing.exports.parquet import ParquetWriter
 from billing.exports.sources import Scope, count_requests, scope_of
 from billing.exports.table import Column, Row, Writer
 from billing.invoices.periods import month
+from billing.usage.partitions import retired_in
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +53,11 @@ def request_export(
     end_user: str = "",
     actor_id: int | None,
 ) -> Export:
-    """Queue a file. Raises InvalidPeriod, and ExportRefused naming what does not go together."""
-    month(period, "UTC")
+    """Queue a file. Raises InvalidPeriod, RecordsRetired, and ExportRefused naming what does not go together."""
+    account = BillingAccount.objects.get(organization_id=organization_id)
+    bounds = month(period, account.time_zone)
+    if retired := retired_in(bounds.start, bounds.end):
+        raise RecordsRetired(retired.period, retired.retired_at)
     if kind not in ExportKind.values or file_format not in ExportFormat.values:
         raise ExportRefused(f"{kind!r} as {file_format!r} is no export; see the list of kinds and formats.")
     is_report = kind in (ExportKind.SHOWBACK, ExportKind.CHARGEBACK)

@@ -9,8 +9,10 @@ from typing import Any
 
 from django.db import connection
 
+from billing.errors import RecordsRetired
 from billing.invoices.models import Invoice, InvoiceStatus
 from billing.money import to_decimal
+from billing.usage.partitions import retired_in
 
 COLUMNS = (
     "day",
@@ -54,6 +56,13 @@ SELECT to_char(record.started_at AT TIME ZONE %(zone)s, 'YYYY-MM-DD'), record.pr
 """
 
 
+def require_records(invoice: Invoice) -> None:
+    """Raises RecordsRetired where a part of what an issued invoice took is gone."""
+    retired = retired_in(invoice.period_start, invoice.period_end)
+    if retired and invoice.status != InvoiceStatus.DRAFT:
+        raise RecordsRetired(retired.period, retired.retired_at)
+
+
 def rows(invoice: Invoice) -> Iterator[tuple[str | int | None, ...]]:
     """Of an issued invoice what it took, of a draft what it would take now."""
     parameters: dict[str, Any] = {
@@ -74,7 +83,11 @@ def rows(invoice: Invoice) -> Iterator[tuple[str | int | None, ...]]:
 
 
 def render(invoice: Invoice) -> bytes:
-    """CSV with a head; the last line is the total, which is the invoice's exact usage."""
+    """CSV with a head; the last line is the total, which is the invoice's exact usage.
+
+    Raises RecordsRetired once the records are gone.
+    """
+    require_records(invoice)
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow(COLUMNS)

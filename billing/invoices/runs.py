@@ -17,10 +17,12 @@ from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from billing.accounts.models import BillingAccount
+from billing.errors import PeriodNotClosed
 from billing.fees.models import RecurringFee
 from billing.invoices.models import Invoice, InvoiceStatus
 from billing.invoices.periods import Period, month, month_before
 from billing.invoices.services import draft_invoice, finalize_invoice
+from billing.reconciliation.periods import is_closed
 from billing.usage.models import RecordStatus, UsageAdjustment, UsageRecord
 
 logger = logging.getLogger(__name__)
@@ -42,12 +44,17 @@ class RunSummary:
     empty: int = 0
     # The month is not over in the account's zone, or its grace is not.
     still_open: int = 0
+    # Drafts that wait for the close of their month in reconciliation, where invoices must.
+    waiting: int = 0
+    # Of the finalized ones: issued before the close of their month.
+    unclosed: int = 0
     failed_count: int = 0
     failed: list[tuple[int, str]] = field(default_factory=list)
 
     @property
     def done(self) -> int:
-        return self.drafted + self.finalized + self.already_final + self.empty + self.still_open + self.failed_count
+        passed = self.drafted + self.finalized + self.already_final + self.empty + self.still_open
+        return passed + self.waiting + self.failed_count
 
 
 def account_count() -> int:
@@ -72,11 +79,12 @@ def run_month(
     """
     now = now or timezone.now()
     month(period, "UTC")
+    was_closed = is_closed(period)
     summary = summary or RunSummary()
     started, position = time.monotonic(), after
     accounts = BillingAccount.objects.filter(organization_id__gt=after).order_by("organization_id")
     for number, account in enumerate(accounts.iterator(chunk_size=200), start=1):
-        _run_account(account, month(period, account.time_zone), preview, now, summary)
+        _run_account(account, month(period, account.time_zone), preview, now, summary, was_closed)
         position = account.organization_id
         if report and number % _REPORT_EVERY == 0:
             report(summary, position)
@@ -107,9 +115,9 @@ def run_due(*, now: datetime | None = None) -> RunSummary:
     summary = RunSummary()
     for zone in sorted(set(BillingAccount.objects.values_list("time_zone", flat=True))):
         period = month_before(now, zone)
-        is_due = now >= period.end + grace()
+        is_due, was_closed = now >= period.end + grace(), is_closed(period.name)
         for account in _accounts_to_bill(zone, period):
-            _run_account(account, period, not is_due, now, summary)
+            _run_account(account, period, not is_due, now, summary, was_closed)
     return summary
 
 
@@ -127,7 +135,9 @@ def _accounts_to_bill(time_zone: str, period: Period) -> Iterator[BillingAccount
     return accounts.order_by("organization_id").iterator(chunk_size=200)
 
 
-def _run_account(account: BillingAccount, period: Period, preview: bool, now: datetime, summary: RunSummary) -> None:
+def _run_account(
+    account: BillingAccount, period: Period, preview: bool, now: datetime, summary: RunSummary, was_closed: bool
+) -> None:
     if not preview and not period.is_over(now):
         summary.still_open += 1
         return
@@ -143,6 +153,9 @@ def _run_account(account: BillingAccount, period: Period, preview: bool, now: da
         else:
             finalize_invoice(invoice, now=now)
             summary.finalized += 1
+            summary.unclosed += not was_closed
+    except PeriodNotClosed:
+        summary.waiting += 1
     except Exception as error:
         # The edge of one account: recorded and counted, and the others go on.
         logger.exception("invoice_run_failed organization_id=%s period=%s", account.organization_id, period.name)

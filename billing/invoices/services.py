@@ -13,8 +13,9 @@ from django.utils import timezone
 
 from billing.accounts.models import BillingAccount
 from billing.accounts.services import lock_account
-from billing.errors import CreditNoteRefused, PeriodOpen
+from billing.errors import CreditNoteRefused, PeriodNotClosed, PeriodOpen
 from billing.invoices import lifecycle
+from billing.invoices.annex import require_records
 from billing.invoices.composition import Composition, compose_bound, compose_unbound, fee_lines
 from billing.invoices.models import Invoice, InvoiceLine, InvoiceSeries, InvoiceStatus
 from billing.invoices.periods import Period, month
@@ -25,6 +26,7 @@ from billing.ledger.posting import Entry, Posting, post
 from billing.ledger.signals import announce
 from billing.ledger.wallet import lock_wallet
 from billing.money import from_minor
+from billing.reconciliation.periods import is_closed
 from billing.tax.selectors import tax_of
 from billing.usage.models import UsageAdjustment, UsageRecord
 
@@ -63,7 +65,8 @@ def finalize_invoice(invoice: Invoice, *, now: datetime | None = None) -> Invoic
     """Bind the usage, compute the lines from what was bound, number the invoice and freeze it.
 
     A repeat returns the final invoice; of two at a time one waits. Refused while the month is not over in the billing
-    zone, and for a void invoice. After the commit the invoice is pushed to the payment provider.
+    zone, for a void invoice, and where invoices wait for the close of the month (of UTC, by the same name). After the
+    commit the invoice is pushed to the payment provider.
     """
     now = now or timezone.now()
     account = lock_account(invoice.organization_id)
@@ -74,6 +77,8 @@ def finalize_invoice(invoice: Invoice, *, now: datetime | None = None) -> Invoic
     bounds = month(invoice.period, account.time_zone)
     if not bounds.is_over(now):
         raise PeriodOpen(invoice.period, account.time_zone)
+    if settings.INVOICE_REQUIRE_CLOSED_PERIOD and not is_closed(invoice.period):
+        raise PeriodNotClosed(invoice.period)
     _bind(invoice, bounds)
     composition = compose_bound(
         organization_id=invoice.organization_id,
@@ -96,7 +101,8 @@ def finalize_invoice(invoice: Invoice, *, now: datetime | None = None) -> Invoic
 
 @transaction.atomic
 def void_invoice(invoice: Invoice, *, reason: str, now: datetime | None = None) -> Invoice:
-    """Take an issued invoice back: it keeps its number, its usage is free for another. Refused when paid or credited.
+    """Take an issued invoice back: it keeps its number, its usage is free for another. Refused when paid or
+    credited, and when its records are gone: nothing could bill them again.
 
     A repeat returns the void invoice. After the commit it is voided at the payment provider too.
     """
@@ -108,6 +114,7 @@ def void_invoice(invoice: Invoice, *, reason: str, now: datetime | None = None) 
     lifecycle.check(invoice, InvoiceStatus.VOID)
     if invoice.credit_notes.exists():
         raise CreditNoteRefused(f"Invoice {invoice} was credited in part; credit the rest instead of voiding it.")
+    require_records(invoice)
     UsageRecord.objects.filter(invoice=invoice).update(invoice=None)
     UsageAdjustment.objects.filter(invoice=invoice).update(invoice=None)
     _post_charges(invoice, is_void=True)

@@ -17,6 +17,11 @@ class Difference:
     expected: int
 
 
+# The key of a usage transaction is usage:<request id>.
+_IS_RETIRED = (
+    "substr(ledger.key, 7)::uuid < retired.until_id"
+    " AND (retired.first_id IS NULL OR substr(ledger.key, 7)::uuid >= retired.first_id)"
+)
 # Each returns (id, kept, expected) for the rows that disagree.
 _CHECKS = {
     "credit of organization": """
@@ -42,15 +47,27 @@ _CHECKS = {
     "ledger transaction": """
         SELECT transaction_id::text, SUM(amount_nano)::bigint, 0::bigint FROM billing_ledger_entry
          GROUP BY 1 HAVING SUM(amount_nano) <> 0""",
-    "usage record": """
+    "usage record": f"""
         SELECT COALESCE(record.key, posted.key), COALESCE(record.cost_nano, 0), COALESCE(posted.total, 0)::bigint
           FROM (SELECT 'usage:' || request_id AS key, cost_nano FROM billing_usage_record WHERE cost_nano <> 0) record
           FULL JOIN (
             SELECT ledger.key, SUM(entry.amount_nano) AS total FROM billing_ledger_transaction ledger
               JOIN billing_ledger_entry entry ON entry.transaction_id = ledger.id
               JOIN billing_ledger_account account ON account.id = entry.account_id AND account.kind = 'revenue'
-             WHERE ledger.kind = 'usage' GROUP BY ledger.key) posted USING (key)
-         WHERE record.cost_nano IS DISTINCT FROM posted.total""",
+             WHERE ledger.kind = 'usage' AND NOT EXISTS (
+                SELECT 1 FROM billing_retired_month retired WHERE {_IS_RETIRED})
+             GROUP BY ledger.key) posted USING (key)
+         WHERE record.cost_nano IS DISTINCT FROM posted.total""",  # noqa: S608 - constants only
+    # Of records that retention removed, the sum is left to compare.
+    "retired records": f"""
+        SELECT retired.partition, retired.cost_nano, COALESCE(SUM(entry.amount_nano), 0)::bigint
+          FROM (SELECT partition, first_id, until_id, SUM(cost_nano)::bigint AS cost_nano FROM billing_retired_month
+                 GROUP BY 1, 2, 3) retired
+          LEFT JOIN billing_ledger_transaction ledger ON ledger.kind = 'usage' AND {_IS_RETIRED}
+          LEFT JOIN (billing_ledger_entry entry JOIN billing_ledger_account account
+                       ON account.id = entry.account_id AND account.kind = 'revenue')
+                 ON entry.transaction_id = ledger.id
+         GROUP BY 1, 2 HAVING retired.cost_nano <> COALESCE(SUM(entry.amount_nano), 0)""",  # noqa: S608 - constants only
 }
 _REBUILD = """
 UPDATE billing_organization_balance balance SET credit_nano = facts.credit, receivable_nano = facts.receivable

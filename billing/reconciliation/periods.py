@@ -97,6 +97,14 @@ def close_period(*, period: str, actor_id: int, actor_name: str, waiver: str = "
     return close
 
 
+def find_close(period: str) -> PeriodClose | None:
+    return PeriodClose.objects.filter(period=period).first()
+
+
+def is_closed(period: str) -> bool:
+    return PeriodClose.objects.filter(period=period).exists()
+
+
 def closes() -> list[PeriodClose]:
     """Newest month first."""
     return list(PeriodClose.objects.order_by("-period"))
@@ -118,17 +126,23 @@ def forget_receipts(*, now: datetime, batch: int = _BATCH) -> int:
         return 0
     limit, deleted = now - timedelta(days=settings.RECEIPT_RETENTION_DAYS), 0
     for period in PeriodClose.objects.order_by("period").values_list("period", flat=True):
-        start, end = bounds_of(period)
-        if end > limit:
-            continue
-        while True:
-            with connection.cursor() as cursor:
-                cursor.execute(_FORGET, [start, end, batch])
-                count = cursor.rowcount
-            deleted += count
-            if count < batch:
-                break
+        if bounds_of(period)[1] <= limit:
+            deleted += forget_receipts_of(period, batch=batch)
     return deleted
+
+
+def forget_receipts_of(period: str, *, batch: int = _BATCH) -> int:
+    """Delete the settled receipts of a month that is closed; of another, none. Returns how many."""
+    if not is_closed(period):
+        return 0
+    deleted = 0
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute(_FORGET, [*bounds_of(period), batch])
+            count: int = cursor.rowcount
+        deleted += count
+        if count < batch:
+            return deleted
 
 
 CSV_HEADER = (

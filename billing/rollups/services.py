@@ -13,9 +13,11 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from billing.errors import RecordsRetired
 from billing.rollups.failures import NAMES, class_sql
 from billing.rollups.histograms import COUNT_BITS, Latency, slot_sql
 from billing.rollups.models import ALL_ORGANIZATIONS, DAY_S, GRAINS_S, HOUR_S, NONE, QUARTER_S
+from billing.usage.partitions import retired_in
 
 # A view of 24 hours, and a day to spare.
 MINUTES_KEPT = timedelta(hours=48)
@@ -171,9 +173,12 @@ def _floor_quarter(moment: datetime) -> datetime:
 def rebuild_day(day: datetime, *, now: datetime) -> int:
     """Make the rollups of one UTC day again from its records; returns how many facts. A repeat changes nothing.
 
-    One snapshot for all of it, so a record that ends meanwhile stays pending and is counted once.
+    One snapshot for all of it, so a record that ends meanwhile stays pending and is counted once. Raises
+    RecordsRetired for a day whose records are gone: its rollups are all that is left.
     """
     period = _period(day, now)
+    if retired := retired_in(period["start"], period["end"]):
+        raise RecordsRetired(retired.period, retired.retired_at)
     with _one_snapshot() as cursor:
         cursor.execute(_FORGET_PENDING, period)
         for table, _, _ in _TABLES:

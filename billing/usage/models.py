@@ -140,6 +140,32 @@ class UsageRecord(models.Model):
         return str(self.request_id)
 
 
+class RetiredMonth(models.Model):
+    """What was removed of one UTC month with a partition of old records, in sums. Written once, never changed."""
+
+    period = models.CharField(max_length=7, help_text="YYYY-MM, in UTC.")
+    partition = models.CharField(max_length=63)
+    # The ids that the partition held: from the first, or the beginning, to before the last.
+    first_id = models.UUIDField(null=True)
+    until_id = models.UUIDField()
+    records = models.BigIntegerField()
+    cost_nano = models.BigIntegerField()
+    adjustments = models.BigIntegerField()
+    adjusted_nano = models.BigIntegerField()
+    retired_at = models.DateTimeField()
+    # Who asked for it, as the name stood then; empty: the schedule.
+    actor_name = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        db_table = "billing_retired_month"
+        constraints = [
+            models.UniqueConstraint(name="billing_retired_month_once", fields=["partition", "period"]),
+        ]
+
+    def __str__(self) -> str:
+        return self.period
+
+
 class UsageAdjustment(models.Model):
     """A correction of a record's counts and cost, as a new row: the record itself stays as it was written."""
 

@@ -7,11 +7,12 @@ Ids of another kind (version 4, from a client that spoke to an engine itself) li
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from django.db import IntegrityError, connection, transaction
 
+from billing.usage.models import RetiredMonth
 from billing.usage.request_ids import floor_of
 
 logger = logging.getLogger(__name__)
@@ -65,3 +66,14 @@ def partition_sizes() -> dict[str, int]:
             " JOIN pg_class part ON part.oid = inhrelid WHERE inhparent = 'billing_usage_record'::regclass ORDER BY 1"
         )
         return dict(cursor.fetchall())
+
+
+def retired_months() -> list[RetiredMonth]:
+    """Newest first."""
+    return list(RetiredMonth.objects.order_by("-period", "-id"))
+
+
+def retired_in(start: datetime, end: datetime) -> RetiredMonth | None:
+    """A month with rows of [start, end) that are gone, if there is one."""
+    first, last = f"{start.astimezone(UTC):%Y-%m}", f"{end.astimezone(UTC) - timedelta(microseconds=1):%Y-%m}"
+    return RetiredMonth.objects.filter(period__gte=first, period__lte=last).order_by("period").first()

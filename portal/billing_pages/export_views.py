@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
 
-from billing.errors import ExportRefused, InvalidPeriod
+from billing.errors import ExportRefused, InvalidPeriod, RecordsRetired
 from billing.exports import focus, selectors, services
 from billing.exports.models import ExportKind
 from portal import access
@@ -72,7 +72,7 @@ def _ask(request: HttpRequest, member: Member) -> HttpResponse:
             )
         except InvalidPeriod as error:
             form.add_error("period", str(error))
-        except ExportRefused as error:
+        except (ExportRefused, RecordsRetired) as error:
             form.add_error(None, str(error))
         else:
             messages.success(request, "The export is being made; it appears below.")

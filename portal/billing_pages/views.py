@@ -9,7 +9,7 @@ from django.shortcuts import redirect
 
 from billing.accounts import selectors as accounts
 from billing.accounts.services import ADDRESS_FIELDS
-from billing.errors import InvalidAccount
+from billing.errors import InvalidAccount, RecordsRetired
 from billing.invoices import annex
 from billing.invoices import selectors as invoices
 from billing.invoices.models import CreditNote, Invoice
@@ -126,10 +126,14 @@ def credit_note_response(note: CreditNote) -> HttpResponse:
 
 
 def annex_response(invoice: Invoice) -> HttpResponse:
-    """The usage behind an invoice, as CSV."""
+    """The usage behind an invoice, as CSV; 410 once retention has removed it."""
     name = f"invoice-{invoice.number or f'draft-{invoice.period}'}-usage.csv"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return HttpResponse(annex.render(invoice), content_type="text/csv; charset=utf-8", headers=headers)
+    try:
+        body = annex.render(invoice)
+    except RecordsRetired as error:
+        return HttpResponse(str(error), status=410, content_type="text/plain; charset=utf-8")
+    return HttpResponse(body, content_type="text/csv; charset=utf-8", headers=headers)
 
 
 def pdf_response(invoice: Invoice, pdf: bytes) -> HttpResponse:

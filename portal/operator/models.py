@@ -38,7 +38,7 @@ class InvoiceRun(models.Model):
     @property
     def done(self) -> int:
         """Accounts that the run has passed."""
-        names = ("drafted", "finalized", "already_final", "empty", "still_open", "failed_count")
+        names = ("drafted", "finalized", "already_final", "empty", "still_open", "waiting", "failed_count")
         return sum(self.outcome.get(name, 0) for name in names)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
@@ -12,7 +13,9 @@ from django.views.decorators.http import require_POST
 
 from billing.errors import InvalidPeriod
 from billing.invoices import selectors as invoice_selectors
+from billing.invoices.models import Invoice
 from billing.invoices.pdf import render as render_pdf
+from billing.reconciliation.periods import find_close, is_closed
 from portal import access
 from portal.billing_pages.views import pdf_response
 from portal.operator import services
@@ -53,6 +56,8 @@ def invoices(request: HttpRequest) -> HttpResponse:
             (failed_by_id.get(organization_id), reason)
             for organization_id, reason in (run.outcome.get("failed", []) if run else [])
         ],
+        "is_closed": is_closed(period),
+        "waits_for_close": settings.INVOICE_REQUIRE_CLOSED_PERIOD,
         "is_past": period < f"{timezone.localdate():%Y-%m}",
     }
     is_part = request.headers.get("HX-Request") and not request.headers.get("HX-Boosted")
@@ -86,8 +91,14 @@ def invoice(request: HttpRequest, invoice_id: int) -> HttpResponse:
         raise Http404("No such invoice.")
     tenant = organizations.organizations_by_id([found.organization_id])[found.organization_id]
     context = {"invoice": found, "printed": invoice_selectors.document(found), "tenant": tenant}
+    context["is_unclosed"] = _was_issued_before_close(found)
     context |= invoice_forms(found, invoice_selectors.due_minor(found))
     return operator_page(request, "operator_invoices", "portal/operator/invoice.html", context)
+
+
+def _was_issued_before_close(found: Invoice) -> bool:
+    close = find_close(found.period)
+    return found.finalized_at is not None and (close is None or close.closed_at > found.finalized_at)
 
 
 @login_required

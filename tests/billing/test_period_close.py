@@ -5,7 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import DatabaseError, transaction
 
-from billing.errors import InvalidPeriod, PeriodOpen, PeriodUnmatched
+from billing.errors import InvalidPeriod, PeriodNotClosed, PeriodOpen, PeriodUnmatched
+from billing.invoices.models import Invoice
+from billing.invoices.runs import run_due, run_month
+from billing.invoices.services import finalize_invoice
 from billing.reconciliation.models import PeriodClose, Receipt
 from billing.reconciliation.periods import bounds_of, close_period, csv_row, forget_receipts, period_state
 from billing.reconciliation.selectors import match_rates
@@ -70,6 +73,24 @@ def test_the_database_refuses_a_close_without_match_or_waiver():
         PeriodClose.objects.create(
             period="2026-05", closed_at=JUNE, actor_id=1, actor_name="x", calls=1, equal=0, unmatched=1
         )
+
+
+def test_an_invoice_says_that_its_month_is_not_closed_or_waits_for_it(settings):
+    account, price = make_account(credit_limit_nano=10**12), make_price()
+    make_calls(account, price)
+    assert (run_month("2026-05", now=JUNE).unclosed, Invoice.objects.get().status) == (1, "final")
+    settings.INVOICE_REQUIRE_CLOSED_PERIOD = True
+    other = make_account(credit_limit_nano=10**12)
+    make_calls(other, price)
+    waits = run_month("2026-05", now=JUNE)
+    assert (waits.waiting, waits.finalized, waits.failed_count, waits.done) == (1, 0, 0, 2)
+    draft = Invoice.objects.get(organization_id=other.organization_id)
+    with pytest.raises(PeriodNotClosed, match="INVOICE_REQUIRE_CLOSED_PERIOD"):
+        finalize_invoice(draft, now=JUNE)
+    assert (draft.status, draft.number) == ("draft", None)
+    close(waiver="no journal")
+    summary = run_due(now=JUNE + timedelta(days=1))
+    assert (summary.finalized, summary.waiting, summary.unclosed) == (1, 0, 0)
 
 
 def test_a_late_receipt_changes_the_next_month_and_not_the_closed_one():

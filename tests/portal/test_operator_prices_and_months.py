@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -12,6 +13,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.accounts.models import BillingAccount
+from billing.invoices.models import Invoice
+from billing.invoices.runs import run_month
 from billing.pricing.models import Price
 from billing.pricing.selectors import current_price, price_history
 from billing.reconciliation.models import PeriodClose
@@ -119,3 +122,34 @@ def test_rates_come_as_csv(cast: Cast, model: Model, signed_in: Browser, calls: 
     assert lines[0].startswith("day,organization_id,calls,equal")
     assert lines[1].split(",")[2:4] == ["2", "0"]
     assert browser.get(address, {"period": "soon"}).status_code == 400
+
+
+def test_an_invoice_run_says_that_its_month_is_not_closed(
+    cast: Cast, model: Model, signed_in: Browser, calls: None, settings: Any
+) -> None:
+    browser = signed_in(cast.oda)
+    period = f"{timezone.now().replace(day=1) - timedelta(days=1):%Y-%m}"
+    address = reverse("portal:operator_invoices") + f"?period={period}"
+    assert b"A run issues its invoices all the same" in browser.get(address).content
+    settings.INVOICE_REQUIRE_CLOSED_PERIOD = True
+    assert b"issues none until it is" in browser.get(address).content
+    settings.INVOICE_REQUIRE_CLOSED_PERIOD = False
+    run_month(period)
+    page = reverse("portal:operator_invoice", args=[Invoice.objects.get().id])
+    assert b"issued before" in browser.get(page).content
+    browser.post(reverse("portal:operator_period_close"), {"period": period, "waiver": "no journal"})
+    assert b"closed in reconciliation</a>" not in browser.get(address).content
+    # Closed afterwards, so the invoice was still issued before.
+    assert b"issued before" in browser.get(page).content
+
+
+def test_what_is_kept_how_long_and_what_would_go_is_shown(
+    cast: Cast, model: Model, signed_in: Browser, calls: None, settings: Any
+) -> None:
+    browser, address = signed_in(cast.oda), reverse("portal:operator_retention")
+    page = browser.get(address).content
+    assert b"No retention is set" in page
+    assert b"Prompts and answers of calls" in page
+    settings.USAGE_RETENTION_MONTHS = 1
+    assert b"USAGE_RETENTION_MONTHS" in browser.get(address).content
+    assert b"1 months after their month" in browser.get(address).content

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from billing.rollups import services
 from billing.rollups.selectors import first_use
+from billing.usage.partitions import retired_in
 
 
 class Command(BaseCommand):
@@ -33,7 +34,9 @@ class Command(BaseCommand):
         differences = 0
         for number in range((end - first).days):
             day = datetime(first.year, first.month, first.day, tzinfo=UTC) + timedelta(days=number)
-            if options["compare"]:
+            if retired_in(day, day + timedelta(days=1)):
+                self.stdout.write(f"{day:%Y-%m-%d}: its records are gone; its rollups stay as they are")
+            elif options["compare"]:
                 differences += self._compare(day, now)
             else:
                 self.stdout.write(f"{day:%Y-%m-%d}: {services.rebuild_day(day, now=now):,} records and corrections")

@@ -24,8 +24,12 @@ class Command(BaseCommand):
             summary = run_month(options["period"], options["preview"]) if options["period"] else run_due()
         except InvalidPeriod as error:
             raise CommandError(str(error)) from error
-        for name in ("drafted", "finalized", "already_final", "empty", "still_open"):
+        for name in ("drafted", "finalized", "already_final", "empty", "still_open", "waiting", "unclosed"):
             self.stdout.write(f"{name.replace('_', ' ')}: {getattr(summary, name)}")
+        if summary.waiting:
+            self.stderr.write("Drafts wait until their month is closed in reconciliation.")
+        if summary.unclosed:
+            self.stderr.write("Invoices were issued although their month is not closed in reconciliation.")
         for organization_id, reason in summary.failed:
             self.stderr.write(f"organization {organization_id}: {reason}")
         if summary.failed_count:

@@ -1,0 +1,56 @@
+"""The operator's page about what is kept how long, and which months of usage records would go."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from billing.usage import retention
+from billing.usage.partitions import retired_months
+from portal import access
+from portal.pages import operator_page
+
+
+def _kinds() -> list[tuple[str, str, str]]:
+    """What is kept, how long, and the setting that says so."""
+    months, receipts, responses = (
+        settings.USAGE_RETENTION_MONTHS,
+        settings.RECEIPT_RETENTION_DAYS,
+        settings.RESPONSE_RETENTION_DAYS,
+    )
+    return [
+        ("Prompts and answers of calls", "Never kept", ""),
+        (
+            "Responses that callers asked to store",
+            f"{responses} days after their last use" if responses else "Never kept",
+            "RESPONSE_RETENTION_DAYS",
+        ),
+        ("Answers under an Idempotency-Key", "24 hours", ""),
+        (
+            "Usage records",
+            f"{months} months after their month, once it is closed, invoiced and summed" if months else "For ever",
+            "USAGE_RETENTION_MONTHS",
+        ),
+        (
+            "Receipts of engines",
+            f"{receipts} days after a closed month" if receipts else "For ever",
+            "RECEIPT_RETENTION_DAYS",
+        ),
+        ("Sums by hour and day", "For ever", ""),
+        ("Ledger, invoices, credit notes, payments", "For ever", ""),
+        ("Exported files", f"{settings.EXPORT_RETENTION_DAYS} days", "EXPORT_RETENTION_DAYS"),
+    ]
+
+
+@login_required
+def page(request: HttpRequest) -> HttpResponse:
+    access.require_operator(request.user)
+    context = {
+        "kinds": _kinds(),
+        "months": settings.USAGE_RETENTION_MONTHS,
+        "partitions": retention.old_partitions(now=timezone.now()),
+        "retired": retired_months(),
+    }
+    return operator_page(request, "operator_retention", "portal/operator/retention.html", context)
