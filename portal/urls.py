@@ -68,6 +68,7 @@ organization_pages: list[URLPattern | URLResolver] = [
     path("billing/invoices/<int:invoice_id>.pdf", billing.invoice_pdf, name="invoice_pdf"),
     path("billing/invoices/<int:invoice_id>.csv", billing.invoice_annex, name="invoice_annex"),
     path("limits", quotas.limits, name="limits"),
+    path("limits/gauges", quotas.gauges, name="limit_gauges"),
     path("limits/<int:quota_id>/remove", quotas.remove, name="limit_remove"),
     path("members", organizations.members, name="members"),
     path("members/<int:member_id>/role", organizations.change_role, name="member_role"),
@@ -87,6 +88,7 @@ organization_pages: list[URLPattern | URLResolver] = [
     path("alerts/deliveries/<int:delivery_id>", webhooks.delivery, name="delivery"),
     path("alerts/deliveries/<int:delivery_id>/resend", webhooks.resend, name="delivery_resend"),
     path("settings", organizations.settings, name="settings"),
+    path("settings/origins", organizations.origins, name="origins"),
     path("settings/two-factor", organizations.two_factor, name="two_factor"),
     path("settings/transfer", organizations.transfer, name="transfer"),
     path("settings/delete", organizations.delete, name="organization_delete"),
@@ -156,9 +158,9 @@ operator_pages: list[URLPattern | URLResolver] = [
     path("tax-rates", finance.tax_rates, name="operator_tax_rates"),
     path("payment-events", finance.payment_events, name="operator_events"),
     path("payment-events/<int:event_id>/replay", finance.payment_event_replay, name="operator_event_replay"),
+    path("retention", operator_retention.page, name="operator_retention"),
     path("reconciliation", operator_reconciliation.reconciliation, name="operator_reconciliation"),
     path("reconciliation.csv", operator_reconciliation.rates_csv, name="operator_reconciliation_csv"),
-    path("retention", operator_retention.page, name="operator_retention"),
     path("reconciliation/close", operator_reconciliation.close, name="operator_period_close"),
 ]
 

@@ -31,6 +31,8 @@ class ActiveKey:
     allowed_routes: tuple[str, ...] = ()
     allowed_models: tuple[str, ...] = ()
     allowed_networks: tuple[str, ...] = ()
+    # Of the organization; empty allows none.
+    allowed_origins: tuple[str, ...] = ()
 
     @cached_property
     def networks(self) -> tuple[Network, ...]:
@@ -71,6 +73,7 @@ def _find(**which: object) -> ActiveKey | None:
             "allowed_models",
             "allowed_networks",
             "organization__slug",
+            "organization__allowed_origins",
             "organization__suspended_at",
             "organization__deletes_at",
         )
@@ -91,6 +94,7 @@ def _find(**which: object) -> ActiveKey | None:
         allowed_routes=tuple(key.allowed_routes),
         allowed_models=tuple(key.allowed_models),
         allowed_networks=tuple(key.allowed_networks),
+        allowed_origins=tuple(key.organization.allowed_origins),
     )
 
 

@@ -25,6 +25,7 @@ ACTIONS = {
     "organization.deletion_requested": "deleted",
     "organization.restored": "restored",
     "organization.closed": "closed",
+    "organization.origins_changed": "changed the allowed origins of",
     "organization.two_factor_changed": "changed the sign-in rule of",
     "project.renamed": "renamed the project",
     "alert_rule.created": "set the alert",

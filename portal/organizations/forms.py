@@ -6,6 +6,7 @@ from zoneinfo import available_timezones
 from django import forms
 
 from portal.organizations.models import Member, Organization
+from portal.organizations.origins import EXAMPLE, ORIGINS_LIMIT, parse_origin
 from portal.organizations.roles import DESCRIPTIONS, Role
 from portal.permissions import may_grant
 
@@ -25,6 +26,27 @@ class SettingsForm(forms.Form):
 
     def __init__(self, data: Any, *, organization: Organization) -> None:
         super().__init__(data, initial={"name": organization.name, "time_zone": organization.time_zone})
+
+
+class OriginsForm(forms.Form):
+    origins = forms.CharField(
+        required=False,
+        label="Allowed origins",
+        help_text="Scheme, host and port, one a line. Empty: calls from web pages are not possible.",
+        widget=forms.Textarea({"rows": 3, "placeholder": f"{EXAMPLE}\nhttp://localhost:3000"}),
+    )
+
+    def __init__(self, data: Any, *, organization: Organization) -> None:
+        super().__init__(data, initial={"origins": "\n".join(organization.allowed_origins)})
+
+    def clean_origins(self) -> list[str]:
+        parts = self.cleaned_data["origins"].replace(",", "\n").split()
+        if len(parts) > ORIGINS_LIMIT:
+            raise forms.ValidationError(f"These are {len(parts)} origins; at most {ORIGINS_LIMIT} are kept.")
+        try:
+            return list(dict.fromkeys(parse_origin(part) for part in parts))
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from None
 
 
 class ProjectForm(forms.Form):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zoneinfo import available_timezones
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
@@ -12,6 +13,7 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 
 from portal import permissions
+from portal.organizations.origins import ORIGIN_LENGTH
 from portal.organizations.roles import Role
 from portal.permissions import Permission
 
@@ -26,6 +28,8 @@ class Organization(models.Model):
 
     An owner who deletes sets `deletes_at`: calls are refused at once, and until that moment it can be restored. Then it
     is closed: nobody is in it any more, while its books and its audit log stay.
+
+    `allowed_origins` are the sites whose pages may use its keys (`origins.py`); by default none.
     """
 
     name = models.CharField(max_length=100)
@@ -33,6 +37,7 @@ class Organization(models.Model):
     time_zone = models.CharField(max_length=64, default="UTC", validators=[validate_time_zone])
     suspended_at = models.DateTimeField(null=True, blank=True)
     requires_two_factor = models.BooleanField(default=False)
+    allowed_origins = ArrayField(models.CharField(max_length=ORIGIN_LENGTH), default=list, blank=True)
     deletes_at = models.DateTimeField(null=True, blank=True)
     closed_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
@@ -44,7 +49,9 @@ class Organization(models.Model):
                 fields=["deletes_at"],
                 condition=Q(deletes_at__isnull=False, closed_at=None),
                 name="organization_to_be_deleted",
-            )
+            ),
+            # Few have any, and the gateways ask for all of them.
+            models.Index(fields=["id"], condition=~Q(allowed_origins=[]), name="organization_with_origins"),
         ]
 
     def __str__(self) -> str:

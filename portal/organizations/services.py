@@ -84,6 +84,25 @@ def change_settings(*, organization: Organization, name: str, time_zone: str, ac
 
 
 @transaction.atomic
+def change_allowed_origins(*, organization: Organization, origins: list[str], actor: User) -> None:
+    """`origins` as `parse_origin` gives them; they replace the present ones. The gateways follow at once."""
+    before, after = organization.allowed_origins, list(dict.fromkeys(origins))
+    if before == after:
+        return
+    organization.allowed_origins = after
+    organization.save(update_fields=["allowed_origins"])
+    record_event(
+        organization_id=organization.id,
+        actor=actor,
+        action="organization.origins_changed",
+        subject=organization,
+        before={"allowed origins": ", ".join(before) or "none"},
+        after={"allowed origins": ", ".join(after) or "none"},
+    )
+    transaction.on_commit(partial(snapshot.publish, organization.id))
+
+
+@transaction.atomic
 def set_two_factor_required(*, organization: Organization, is_required: bool, actor: User) -> None:
     """Members without a second factor are kept out until they set one up. Whoever asks for it has one themselves."""
     if is_required and not is_mfa_enabled(actor):

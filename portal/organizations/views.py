@@ -20,6 +20,7 @@ from portal.organizations.forms import (
     DeletionForm,
     InvitationForm,
     OrganizationForm,
+    OriginsForm,
     ProjectForm,
     RoleForm,
     SettingsForm,
@@ -161,6 +162,7 @@ def _settings_page(
     colleagues = [each for each in selectors.members_of(organization) if each.id != member.id]
     context = {
         "form": form,
+        "origins_form": OriginsForm(None, organization=organization),
         "project_form": project_form,
         "projects": selectors.projects_of(organization),
         "transfer_form": TransferForm(colleagues=colleagues) if colleagues else None,
@@ -168,7 +170,8 @@ def _settings_page(
         "grace_days": conf.ORGANIZATION_GRACE_DAYS,
         "has_two_factor": is_mfa_enabled(member.user),
     } | more
-    status = 400 if form.errors or project_form.errors or context["deletion_form"].errors else 200
+    forms = (form, project_form, context["origins_form"], context["deletion_form"])
+    status = 400 if any(each.errors for each in forms) else 200
     return member_page(request, member, "settings", "portal/organizations/settings.html", context, status=status)
 
 
@@ -199,6 +202,21 @@ def rename_project(request: HttpRequest, slug: str, project_slug: str) -> HttpRe
         messages.success(request, "The project has its new name.")
     else:
         messages.error(request, "Enter a name of at most 100 characters.")
+    return redirect("portal:settings", slug)
+
+
+@login_required
+@require_POST
+def origins(request: HttpRequest, slug: str) -> HttpResponse:
+    """From which sites browsers may call models with the organization's keys."""
+    member = access.member_for(request.user, slug, Permission.MANAGE_SETTINGS)
+    organization = member.organization
+    form = OriginsForm(request.POST, organization=organization)
+    if not form.is_valid():
+        settings_form = SettingsForm(None, organization=organization)
+        return _settings_page(request, member, settings_form, ProjectForm(), origins_form=form)
+    services.change_allowed_origins(organization=organization, origins=form.cleaned_data["origins"], actor=member.user)
+    messages.success(request, "The allowed origins are saved.")
     return redirect("portal:settings", slug)
 
 

@@ -10,6 +10,7 @@ from rest_framework import serializers
 from portal.api_keys.routes import Route
 from portal.client_address import parse_network
 from portal.organizations.forms import TIME_ZONES
+from portal.organizations.origins import ORIGINS_LIMIT, parse_origin
 from portal.organizations.roles import Role
 
 
@@ -19,6 +20,16 @@ class NetworkField(serializers.CharField):
     def to_internal_value(self, data: Any) -> str:
         try:
             return str(parse_network(super().to_internal_value(data)))
+        except ValueError as error:
+            raise serializers.ValidationError(str(error)) from None
+
+
+class OriginField(serializers.CharField):
+    """A web origin, as browsers write it."""
+
+    def to_internal_value(self, data: Any) -> str:
+        try:
+            return parse_origin(super().to_internal_value(data))
         except ValueError as error:
             raise serializers.ValidationError(str(error)) from None
 
@@ -85,6 +96,12 @@ class OrganizationSerializer(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=100)
     time_zone = serializers.CharField(required=False, validators=[_time_zone])
     requires_two_factor = serializers.BooleanField(required=False)
+    allowed_origins = serializers.ListField(
+        child=OriginField(),
+        required=False,
+        max_length=ORIGINS_LIMIT,
+        help_text="Sites whose pages may call models with the organization's keys, such as https://app.example.com.",
+    )
     suspended_at = serializers.DateTimeField(read_only=True)
     deletes_at = serializers.DateTimeField(
         read_only=True, help_text="Set after a deletion: calls are refused, and it can be restored until then."

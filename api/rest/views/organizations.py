@@ -73,7 +73,7 @@ class OrganizationDetail(ManagementView):
         operation_id="change_organization", tags=[TAG], request=OrganizationSerializer, responses=OrganizationSerializer
     )
     def patch(self, request: Request, slug: str) -> Response:
-        """Change name, time zone, or whether members need a second factor."""
+        """Change name, time zone, allowed origins, or whether members need a second factor."""
         organization = access.organization_for(self.person, slug, Permission.MANAGE_SETTINGS)
         wanted = read_body(OrganizationSerializer(organization, data=request.data, partial=True))
         services.change_settings(
@@ -82,6 +82,10 @@ class OrganizationDetail(ManagementView):
             time_zone=wanted.get("time_zone", organization.time_zone),
             actor=self.person,
         )
+        if "allowed_origins" in wanted:
+            services.change_allowed_origins(
+                organization=organization, origins=wanted["allowed_origins"], actor=self.person
+            )
         if "requires_two_factor" in wanted:
             services.set_two_factor_required(
                 organization=organization, is_required=wanted["requires_two_factor"], actor=self.person
