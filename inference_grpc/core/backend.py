@@ -49,8 +49,12 @@ class Prepared(Protocol):
 
 
 class Backend(Protocol):
-    def start(self, on_step: Callable[[StepRows], None]) -> None:
-        """Begin to run. `on_step` is called once a step, from the engine's own thread; it must not block."""
+    def start(self, on_step: Callable[[StepRows], None], on_fault: Callable[[], None] = lambda: None) -> None:
+        """Begin to run. `on_step` is called once a step, from the engine's own thread; it must not block.
+
+        `on_fault` is called once when the device has failed: every open key has had its `Failed` by then, nothing is
+        taken any more, and only a new process can help.
+        """
 
     def prepare(self, request: Request) -> Prepared:
         """Template, tokenize, check, compile constraints. CPU work without shared state: call it in a worker thread.

@@ -19,8 +19,8 @@ class TorchBackend:
         self._preparer = preparer
         self._facts = facts
 
-    def start(self, on_step: Callable[[StepRows], None]) -> None:
-        self.engine.start(on_step)
+    def start(self, on_step: Callable[[StepRows], None], on_fault: Callable[[], None] = lambda: None) -> None:
+        self.engine.start(on_step, on_fault)
 
     def prepare(self, request: Request) -> PreparedRequest:
         return self._preparer.prepare(request)

@@ -55,6 +55,8 @@ class Engine:
         self._arrivals = 0
         self._rows: StepRows = []
         self._on_step: Callable[[StepRows], None] = lambda rows: None
+        self._on_fault: Callable[[], None] = lambda: None
+        self._has_failed = False
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
 
         # Shared with the callers' threads, under the lock of the condition.
@@ -69,8 +71,8 @@ class Engine:
         """Requests that were submitted and have not been admitted."""
         return self._not_started
 
-    def start(self, on_step: Callable[[StepRows], None]) -> None:
-        self._on_step = on_step
+    def start(self, on_step: Callable[[StepRows], None], on_fault: Callable[[], None] = lambda: None) -> None:
+        self._on_step, self._on_fault = on_step, on_fault
         self._thread.start()
 
     def submit(self, key: int, prepared: PreparedRequest) -> None:
@@ -109,6 +111,8 @@ class Engine:
         for request in list(self._open.values()):
             self._fail(request, EngineShutdown("The engine was shut down before the request ended."))
         self._tell()
+        if self._has_failed:
+            self._on_fault()
 
     def _wait_for_work(self) -> bool:
         """Blocks while there is nothing to do. False: the engine closes."""
@@ -131,7 +135,7 @@ class Engine:
                 self._end(self._open[key], self._open[key].cancel())
 
     def step(self) -> None:
-        """One round. Whatever goes wrong ends the requests it concerns, never the loop."""
+        """One round. What is wrong with a request ends that request; what is wrong with the device ends the loop."""
         self._expire()
         try:
             batch = self.scheduler.schedule()
@@ -200,12 +204,15 @@ class Engine:
         self.cache.forget_prefixes()
 
     def _fault(self, error: Exception) -> None:
-        """The step broke, and with it what is known of the pages: every open request fails, the loop goes on."""
+        """The step broke, and with it what is known of the pages and of the device: every open request fails, and the
+        process has to be made anew."""
         self.counters.faults += 1
+        self._has_failed = True
+        with self._wake:
+            self._is_closing = True
         logger.exception("device_fault open_requests=%d", len(self._open))
         for request in list(self._open.values()):
             self._fail(request, DeviceFault(f"The device failed ({type(error).__name__}); try again."))
-        self.cache.forget_prefixes()
 
     def _fail(self, request: OpenRequest, error: EngineError) -> None:
         self._end(request, request.fail(error))

@@ -66,7 +66,9 @@ class ScriptedBackend:
         self._steps = 0
         self._thread = threading.Thread(target=self._run, name="scripted-engine", daemon=True)
 
-    def start(self, on_step: Callable[[StepRows], None]) -> None:
+    def start(self, on_step: Callable[[StepRows], None], on_fault: Callable[[], None] = lambda: None) -> None:
+        # There is no device that could fail: scripted faults concern requests, sessions or the whole process.
+        del on_fault
         self._on_step = on_step
         self._thread.start()
 

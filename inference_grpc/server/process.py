@@ -65,6 +65,7 @@ class EngineServer:
         self._load = load
         self.address = ""
         self.engine_id = ""
+        self.failed = asyncio.Event()  # the device has failed: nothing is taken any more, the process should end
 
     async def start(self) -> None:
         """Bind, load the model, open the journal, serve. Raises `ConfigError` when the address is taken."""
@@ -94,7 +95,8 @@ class EngineServer:
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         if config.metrics_port:
             self._start_metrics()
-        self._backend.start(self._dispatcher.on_step)
+        loop = asyncio.get_running_loop()
+        self._backend.start(self._dispatcher.on_step, lambda: loop.call_soon_threadsafe(self.failed.set))
         await self._server.start()
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         logger.info("engine_ready address=%s engine_id=%s kind=%s", self.address, self.engine_id, config.kind)

@@ -42,10 +42,11 @@ class ManualBackend:
     submitted: list[int] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
     on_step: Callable[[StepRows], None] = lambda rows: None
+    on_fault: Callable[[], None] = lambda: None
     prepare_error: Exception | None = None
 
-    def start(self, on_step: Callable[[StepRows], None]) -> None:
-        self.on_step = on_step
+    def start(self, on_step: Callable[[StepRows], None], on_fault: Callable[[], None] = lambda: None) -> None:
+        self.on_step, self.on_fault = on_step, on_fault
 
     def prepare(self, request: Request) -> ManualPrepared:
         if self.prepare_error is not None:

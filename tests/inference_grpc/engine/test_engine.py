@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from inference_grpc.config import EngineConfig
 from inference_grpc.core.batch import Batch, SampledToken
 from inference_grpc.core.request import ChatPrompt, Constraint, Message, Request, Tool, ToolChoice
+from inference_grpc.engine import load_backend
 from inference_grpc.errors import (
     DeviceFault,
     EngineError,
@@ -22,7 +25,7 @@ from inference_grpc.errors import (
 )
 from inference_grpc.events import ChoiceFinished, Event, Failed, Finished, Started, TextDelta, ToolCallStart, Usage
 from tests.inference_grpc.engine_fixtures import MakeClient
-from tests.inference_grpc.running import Client, chat, complete, reasons_of, text_of, usage_of
+from tests.inference_grpc.running import TIMEOUT_S, Client, chat, complete, reasons_of, text_of, usage_of
 
 ENDLESS: dict[str, Any] = {"ignore_eos": True}
 
@@ -242,12 +245,11 @@ def test_a_deadline_ends_a_running_and_a_waiting_request(make_client: MakeClient
     assert usage_of(client.wait(waiting)) == Usage()
 
 
-def test_a_device_fault_fails_what_is_open_and_the_engine_goes_on(
-    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+def test_a_device_fault_fails_what_is_open_with_its_usage_and_ends_the_engine(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = make_client()
-    expected = text_of(client.run(complete("hello", max_tokens=5, **ENDLESS))[0])
-    runner, run, calls = client.backend.engine._runner, client.backend.engine._runner.run, [0]
+    backend = load_backend(EngineConfig(model=str(tiny_path), pages=64, prefill_tokens=64))
+    run, calls, faults = backend.engine._runner.run, [0], threading.Semaphore(0)
 
     def break_down(batch: Batch) -> list[SampledToken | EngineError]:
         calls[0] += 1
@@ -255,14 +257,21 @@ def test_a_device_fault_fails_what_is_open_and_the_engine_goes_on(
             raise RuntimeError("out of memory")
         return run(batch)
 
-    monkeypatch.setattr(runner, "run", break_down)
-    failures = [events[-1] for events in client.run(*(complete(f"{n}", **ENDLESS) for n in range(3)))]
+    monkeypatch.setattr(backend.engine._runner, "run", break_down)
+    start = backend.start
+    monkeypatch.setattr(backend, "start", lambda on_step: start(on_step, faults.release))
+    client = Client(backend)
+    keys = [client.submit(complete(f"{n}", **ENDLESS)) for n in range(3)]
+    failures = [client.wait(key)[-1] for key in keys]
     assert all(isinstance(event, Failed) and event.code == DeviceFault.code for event in failures)
     assert any(event.usage.completion_tokens for event in failures if isinstance(event, Failed))
-    assert client.backend.engine.counters.faults == 1
-    (events,) = client.run(complete("hello", max_tokens=5, **ENDLESS))
-    assert text_of(events) == expected
-    assert usage_of(events).cached_tokens == 0
+    assert faults.acquire(timeout=TIMEOUT_S)
+    assert backend.engine.counters.faults == 1
+    with pytest.raises(EngineShutdown):
+        client.submit(complete("hello"))
+    backend.close()
+    backend.engine.check_integrity()
+    assert backend.engine.cache.pool.held == 0
 
 
 def test_values_that_are_not_finite_fail_one_request_and_poison_no_page(make_client: MakeClient) -> None:

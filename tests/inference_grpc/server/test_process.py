@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import urllib.request
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +15,15 @@ import pytest
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from inference_grpc import errors
+from inference_grpc.client import EngineClient
 from inference_grpc.config import ConfigError, EngineConfig, read_config, settings
-from inference_grpc.core.request import ChatPrompt, Message
+from inference_grpc.core.request import ChatPrompt, Message, Request
+from inference_grpc.events import Failed
 from inference_grpc.protos.v1 import inference_pb2 as pb
 from inference_grpc.protos.v1 import inference_pb2_grpc as pb_grpc
+from inference_grpc.server.__main__ import DEVICE_FAILED
 from inference_grpc.server.process import EngineServer
+from inference_grpc.server.receipts import ReceiptJournal
 from inference_grpc.server.servicer import STATUS
 from tests.inference_grpc.rig import ROOT, Rig, Start, all_events
 
@@ -156,3 +162,62 @@ def test_the_process_says_why_it_does_not_start() -> None:
 def test_client_and_scripted_server_need_no_torch() -> None:
     code = "import sys, inference_grpc.client, inference_grpc.server.process; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+BREAKS_AT_STEP = """
+import sys
+from inference_grpc.engine.runner import Runner
+from inference_grpc.server.__main__ import main
+
+run, steps = Runner.run, 0
+
+def run_or_break(self, batch):
+    global steps
+    steps += 1
+    if steps == 12:
+        raise RuntimeError("the device is gone")
+    return run(self, batch)
+
+Runner.run = run_or_break
+sys.argv[1:] = ["--tiny-random", "llama", "--listen", "127.0.0.1:0", "--journal", sys.argv[1]]
+sys.exit(main())
+"""
+
+
+async def test_a_device_fault_ends_the_process_after_journalling_what_was_made(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", BREAKS_AT_STEP, str(tmp_path), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        address = (await process.stdout.readline()).decode().split()[1].removeprefix("grpc=")
+        async with EngineClient(address) as client:
+            await client.connect()
+            requests = [Request(str(uuid.uuid4()), "hello", max_tokens=50, ignore_eos=True) for _ in range(2)]
+            # What a bad request asks for is refused, and ends nothing.
+            refused = await all_events(client.submit(Request(str(uuid.uuid4()), [10**6], max_tokens=1)))
+            assert getattr(refused[-1], "code", "") == "invalid_request"
+            events = await asyncio.gather(*(all_events(client.submit(request)) for request in requests))
+        assert await process.wait() == DEVICE_FAILED
+    for answer in events:
+        assert isinstance(answer[-1], Failed)
+        assert answer[-1].code == "device_fault"
+    journal = ReceiptJournal(tmp_path)
+    receipts = {
+        receipt.request_id: receipt
+        for receipt in journal.list_receipts(after=0, limit=10, acknowledge_through=0).result(10).receipts
+    }
+    journal.close()
+    assert receipts.keys() == {request.request_id for request in requests}
+    for request, answer in zip(requests, events, strict=True):
+        receipt = receipts[request.request_id]
+        assert (receipt.status, receipt.error_code) == ("failed", "device_fault")
+        assert receipt.usage == answer[-1].usage  # type: ignore[union-attr]
+    assert sum(receipt.usage.completion_tokens for receipt in receipts.values()) > 5
+
+
+async def test_a_failed_backend_is_told_to_who_serves(manual: Rig) -> None:
+    assert not manual.server.failed.is_set()
+    manual.backend.on_fault()
+    async with asyncio.timeout(10):
+        await manual.server.failed.wait()
