@@ -188,8 +188,8 @@ def report(outcome: Outcome, arguments: argparse.Namespace) -> str:
     failed = ", ".join(f"{count} {code}" for code, count in sorted(outcome.failed.items())) or "none"
     return f"""# {arguments.requests} random requests, nothing lost
 
-{datetime.now(UTC):%Y-%m-%d}. Made by `python -m benchmarks.engine.soak --report docs/benchmarks/soak.md`: the whole engine on
-a hybrid of one Gated DeltaNet and one attention layer with a draft layer, {AT_ONCE} requests at once, prompts of up to
+{datetime.now(UTC):%Y-%m-%d}. Made by `python -m benchmarks.engine.soak --report docs/benchmarks/soak.md`: the whole
+engine on a hybrid of one Gated DeltaNet and one attention layer with a draft layer, {AT_ONCE} requests at once, prompts of up to
 {arguments.longest} tokens, memory for little more than the longest.
 
 | | |
@@ -207,7 +207,7 @@ a hybrid of one Gated DeltaNet and one attention layer with a draft layer, {AT_O
 | pages and slots held at the end | 0 |
 | seconds, on a machine with other work | {outcome.seconds:.0f} |
 
-A wrong count, a held page, another text or any failure but a passed deadline ends the run with an error and without this
+A wrong count, a held page, another text or any failure but a passed deadline ends the run with an error, without this
 report. A small form runs with the tests.
 """
 
