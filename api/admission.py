@@ -12,15 +12,16 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 
-from api import credit, metrics
+from api import counters, credit, metrics
 from api.auth import Caller
+from api.counters import AppliedLimit, Plan, Planner
 from api.errors import ApiError
 from api.protocols.dialect import ErrorStyle
 from api.stores import STORE_ERRORS, in_thread
@@ -29,8 +30,8 @@ from billing.errors import UnknownAccount
 from billing.money import format_nano
 from inference_grpc.events import Usage
 from portal.quotas import snapshot
-from portal.quotas.snapshot import Limits, QuotaLimit
-from portal.quotas.use import measure, used_in, window_bounds
+from portal.quotas.snapshot import QuotaLimit
+from portal.quotas.use import counted_input, used_in
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,6 @@ LIMITS_TTL_DEAF_S = 2.0
 MAX_RETRY_AFTER_S = 120
 LOAD_ATTEMPTS = 5
 
-Form = Literal["bucket", "window", "lease"]
 _SCOPE_WORDS = {"organization": "organization", "project": "project", "api_key": "API key", "member": "member"}
 _KIND_WORDS = {
     "requests": "requests",
@@ -86,29 +86,12 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a call really took: of a limit, what `portal.quotas.use.measure` counts."""
+    """What a call really took, as limits count it."""
 
     requests: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    completion_tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
     cost_nano: int = 0
-
-    def of(self, kind: str) -> int:
-        return 0 if kind == "concurrency" else measure(self, kind, settings.CACHED_TOKEN_LIMIT_PERCENT)
-
-
-@dataclass(frozen=True, slots=True)
-class AppliedLimit:
-    """One quota with the key of its counter, and what this call takes from it."""
-
-    quota: QuotaLimit
-    key: str
-    form: Form
-    amount: int
-    lifetime_s: int
-    window_start: datetime | None
-    window_end: datetime | None
 
 
 @dataclass(slots=True)
@@ -117,19 +100,16 @@ class Reservation:
     # The id under which the hold stands; `transfer` moves it. Leases keep the first one.
     request_id: UUID
     lease_id: UUID
-    limits: list[AppliedLimit]
+    plan: Plan
     hold_nano: int
-    # Remaining and reset in ms of each limit, from the counters that the reservation moved.
-    counters: list[int] = field(default_factory=list)
+    # Remaining and reset in ms of each hard bucket of the plan, as the reservation left it.
+    buckets: list[int]
     is_settled: bool = False
-
-    @property
-    def keys(self) -> list[str]:
-        return [credit.key(self.organization_id), *(limit.key for limit in self.limits)]
 
 
 _RESERVE = Script(credit.script_source("reserve"))
 _SETTLE = Script(credit.script_source("settle"))
+_LOAD_WINDOW = Script(credit.script_source("load_window"))
 _TRANSFER = Script(credit.script_source("transfer"))
 
 
@@ -138,7 +118,7 @@ class Admission:
         """`is_hearing` says whether announcements of changed limits arrive at this moment."""
         self._valkey = valkey
         self._is_hearing = is_hearing
-        self._limits: dict[int, tuple[float, Limits]] = {}
+        self._planners: dict[int, tuple[float, bool, Planner]] = {}
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._live: dict[UUID, Reservation] = {}
         self._unsettled: list[tuple[Reservation, Used]] = []
@@ -159,101 +139,100 @@ class Admission:
 
     def forget_limits(self, organization_id: int | None = None) -> None:
         if organization_id is None:
-            self._limits.clear()
+            self._planners.clear()
         else:
-            self._limits.pop(organization_id, None)
+            self._planners.pop(organization_id, None)
 
     # Reserve ------------------------------------------------------------------------------------
 
     async def reserve(self, caller: Caller, request_id: UUID, demand: Demand) -> Reservation:
         """Raises ApiError: a limit, no credit, or no Valkey. Then nothing was taken."""
         try:
-            limits = await self._limits_of(caller.organization_id)
-            if limits.is_suspended:
-                raise ApiError("organization_suspended", "This organization is suspended; write to the operator.")
-            applied = [
-                _apply(quota, limits.time_zone, demand)
-                for quota in limits.applying_to(
-                    project_id=caller.project_id,
-                    api_key_id=caller.api_key_id,
-                    user_id=caller.user_id,
-                    model=demand.model,
-                )
-            ]
-            reservation = Reservation(caller.organization_id, request_id, request_id, applied, demand.hold_nano)
-            answer = await self._reserve(reservation)
+            plan = await self._plan(caller, demand.model)
+            answer = await self._reserve(caller.organization_id, request_id, plan, demand)
         except (ValkeyUnavailable, ValkeyError) as error:
             logger.warning("admission_unavailable error=%s", error)
             raise ApiError("store_unavailable", "The service cannot check limits right now; try again.") from error
         if answer[0] == b"limit":
-            raise _limit_refusal(applied[answer[1] - 1], caller, remaining=answer[2], reset_ms=answer[3], demand=demand)
+            _, quota_id, remaining, reset_ms = answer
+            raise _limit_refusal(plan.of(quota_id), caller, remaining=remaining, reset_ms=reset_ms, demand=demand)
         if answer[0] == b"credit":
             raise _credit_refusal(int(answer[1]), demand)
-        reservation.counters = answer[2:]
+        _, _, exceeded, *buckets = answer
+        reservation = Reservation(caller.organization_id, request_id, request_id, plan, demand.hold_nano, buckets)
         self._live[request_id] = reservation
-        await self._note_exceeded(reservation)
+        for quota_id in exceeded:
+            await self._note_exceeded(reservation, plan.of(quota_id).quota)
         return reservation
 
-    async def _note_exceeded(self, reservation: Reservation) -> None:
-        """Soft and shadow limits without room for this call: the log has both, soft ones also raise an alert."""
-        for limit, remaining in zip(reservation.limits, reservation.counters[::2], strict=True):
-            if remaining >= 0:
-                continue
-            quota = limit.quota
-            metrics.LIMITS_EXCEEDED.labels(quota.mode, quota.kind).inc()
-            logger.info(
-                "limit_exceeded mode=%s quota_id=%s organization_id=%s request_id=%s",
-                quota.mode,
-                quota.id,
-                reservation.organization_id,
-                reservation.request_id,
-            )
-            if quota.mode == "soft":
-                # The call is admitted already; a lost count delays the alert to the next call.
-                with contextlib.suppress(ValkeyUnavailable, ValkeyError):
-                    await self._valkey.call(
-                        "HINCRBY", snapshot.exceeded_key(reservation.organization_id), str(quota.id), 1
-                    )
+    async def _note_exceeded(self, reservation: Reservation, quota: QuotaLimit) -> None:
+        """A soft or shadow limit without room for this call: the log has both, a soft one also raises an alert."""
+        metrics.LIMITS_EXCEEDED.labels(quota.mode, quota.kind).inc()
+        logger.info(
+            "limit_exceeded mode=%s quota_id=%s organization_id=%s request_id=%s",
+            quota.mode,
+            quota.id,
+            reservation.organization_id,
+            reservation.request_id,
+        )
+        if quota.mode == "soft":
+            # The call is admitted already; a lost count delays the alert to the next call.
+            with contextlib.suppress(ValkeyUnavailable, ValkeyError):
+                await self._valkey.call("HINCRBY", snapshot.exceeded_key(reservation.organization_id), str(quota.id), 1)
 
-    async def _reserve(self, reservation: Reservation) -> list[Any]:  # as the script returns
-        arguments: list[Argument] = [str(reservation.request_id), reservation.hold_nano, LEASE_MS]
-        for limit in reservation.limits:
-            arguments += [
-                limit.form,
-                limit.quota.limit,
-                limit.amount,
-                limit.lifetime_s,
-                int(limit.quota.mode == "hard"),
-            ]
+    async def _reserve(self, organization_id: int, request_id: UUID, plan: Plan, demand: Demand) -> list[Any]:
+        arguments: list[Argument] = [
+            str(request_id),
+            demand.hold_nano,
+            LEASE_MS,
+            demand.input_tokens,
+            demand.output_tokens,
+            plan.packed,
+        ]
         for _ in range(LOAD_ATTEMPTS):
-            answer: list[Any] = await self._valkey.run(_RESERVE, reservation.keys, arguments)
+            answer: list[Any] = await self._valkey.run(_RESERVE, _keys(organization_id), arguments)
             if answer[0] != b"unknown":
                 return answer
-            await self._load(reservation, int(answer[1]) - 1)
+            for quota_id in answer[1:]:
+                await self._load(organization_id, plan.of(quota_id) if quota_id else None)
         raise ValkeyUnavailable("The counters could not be loaded.")
 
-    async def _limits_of(self, organization_id: int) -> Limits:
+    async def _plan(self, caller: Caller, model: str) -> Plan:
+        is_suspended, planner = await self._planner_of(caller.organization_id)
+        if is_suspended:
+            raise ApiError("organization_suspended", "This organization is suspended; write to the operator.")
+        return planner.plan(
+            project_id=caller.project_id,
+            api_key_id=caller.api_key_id,
+            user_id=caller.user_id,
+            model=model,
+            now=datetime.now(UTC),
+        )
+
+    async def _planner_of(self, organization_id: int) -> tuple[bool, Planner]:
+        """Whether the organization is suspended, and what makes the plans of its calls."""
         now = time.monotonic()
-        found = self._limits.get(organization_id)
+        found = self._planners.get(organization_id)
         if found is not None and now - found[0] < (LIMITS_TTL_S if self._is_hearing() else LIMITS_TTL_DEAF_S):
-            return found[1]
+            return found[1], found[2]
         try:
             limits = await in_thread(snapshot.read, organization_id)
         except STORE_ERRORS as error:
             logger.warning("limits_unreadable organization_id=%s error=%s", organization_id, type(error).__name__)
             raise ApiError("store_unavailable", "The service cannot check limits right now; try again.") from error
-        self._limits[organization_id] = (now, limits)
-        return limits
+        planner = Planner(limits)
+        self._planners[organization_id] = (now, limits.is_suspended, planner)
+        return limits.is_suspended, planner
 
     # Loading what Valkey does not have ----------------------------------------------------------
 
-    async def _load(self, reservation: Reservation, index: int) -> None:
-        """Read a missing counter from PostgreSQL. Calls that need the same one wait for the same load."""
-        name = reservation.keys[index]
+    async def _load(self, organization_id: int, limit: AppliedLimit | None) -> None:
+        """Read the credit, or the counter of a limit, from PostgreSQL. Calls that need the same one wait for the same
+        load."""
+        name = credit.key(organization_id) if limit is None else str(limit.counter)
         task = self._loading.get(name)
         if task is None:
-            limit = reservation.limits[index - 1] if index else None
-            task = asyncio.get_running_loop().create_task(self._load_now(reservation.organization_id, limit))
+            task = asyncio.get_running_loop().create_task(self._load_now(organization_id, limit))
             self._loading[name] = task
             task.add_done_callback(lambda _: self._loading.pop(name, None))
         await asyncio.shield(task)
@@ -263,21 +242,32 @@ class Admission:
             if limit is None:
                 await in_thread(credit.refresh, organization_id)
             else:
-                used = await in_thread(_used_in_window, organization_id, limit)
-                await self._valkey.call("HSETNX", limit.key, "used", used)
-                await self._valkey.call("EXPIRE", limit.key, limit.lifetime_s)
+                await self._load_window(organization_id, limit)
         except UnknownAccount as error:
             raise ApiError("insufficient_quota", "This organization has no billing account.") from error
         except (*STORE_ERRORS, credit.RefreshContended) as error:
             logger.warning("counter_not_loaded organization_id=%s error=%s", organization_id, type(error).__name__)
             raise ApiError("store_unavailable", "The service cannot check credit right now; try again.") from error
 
+    async def _load_window(self, organization_id: int, limit: AppliedLimit) -> None:
+        assert limit.window_start is not None
+        assert limit.window_end is not None
+        used = await in_thread(
+            used_in,
+            organization_id,
+            limit.quota,
+            limit.window_start,
+            limit.window_end,
+            settings.CACHED_TOKEN_LIMIT_PERCENT,
+        )
+        await self._valkey.run(_LOAD_WINDOW, [counters.key(organization_id)], [limit.scope, limit.counter, used])
+
     # Settle -------------------------------------------------------------------------------------
 
     async def settle(self, reservation: Reservation, *, cost_nano: int, usage: Usage) -> None:
         """Return what was not used. A repeat does nothing; without Valkey it is kept and sent later."""
-        used = Used(1, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, cost_nano)
-        await self._settle_once(reservation, used)
+        counted = counted_input(usage.prompt_tokens, usage.cached_tokens, settings.CACHED_TOKEN_LIMIT_PERCENT)
+        await self._settle_once(reservation, Used(1, counted, usage.completion_tokens, cost_nano))
 
     async def release(self, reservation: Reservation) -> None:
         """Undo a reservation of a call that is refused after all."""
@@ -295,10 +285,17 @@ class Admission:
                 self._unsettled.append((reservation, used))
 
     async def _settle(self, reservation: Reservation, used: Used) -> None:
-        arguments: list[Argument] = [str(reservation.request_id), used.cost_nano, str(reservation.lease_id)]
-        for limit in reservation.limits:
-            arguments += [limit.form, limit.quota.limit, limit.amount, used.of(limit.quota.kind)]
-        await self._valkey.run(_SETTLE, reservation.keys, arguments)
+        arguments: list[Argument] = [
+            str(reservation.request_id),
+            used.cost_nano,
+            str(reservation.lease_id),
+            used.requests,
+            used.input_tokens,
+            used.output_tokens,
+            reservation.plan.packed,
+            *reservation.plan.lease_keys,
+        ]
+        await self._valkey.run(_SETTLE, _keys(reservation.organization_id), arguments)
 
     async def transfer(self, reservation: Reservation, request_id: UUID) -> None:
         """The call goes on as another attempt with its own record; the hold follows it."""
@@ -329,9 +326,8 @@ class Admission:
             expiry = int(time.time() * 1000) + LEASE_MS
             try:
                 for reservation in list(self._live.values()):
-                    for limit in reservation.limits:
-                        if limit.form == "lease":
-                            await self._valkey.call("ZADD", limit.key, "XX", expiry, str(reservation.lease_id))
+                    for key in reservation.plan.lease_keys:
+                        await self._valkey.call("ZADD", key, "XX", expiry, str(reservation.lease_id))
             except (ValkeyUnavailable, ValkeyError) as error:
                 logger.warning("leases_not_renewed error=%s", error)
 
@@ -339,26 +335,8 @@ class Admission:
 # Limits ---------------------------------------------------------------------------------------------
 
 
-def _apply(quota: QuotaLimit, time_zone: str, demand: Demand) -> AppliedLimit:
-    # A colon in a model's name cannot make two counters one: nothing but the window's start follows it.
-    counted = f"{quota.scope}:{quota.scope_id}:{quota.kind}:{quota.mode}"
-    amount = demand.of(quota.kind)
-    if quota.kind == "concurrency":
-        return AppliedLimit(quota, f"live:{counted}:{quota.model}", "lease", amount, LEASE_MS // 1000 + 60, None, None)
-    if quota.window == "minute":
-        return AppliedLimit(quota, f"rate:{counted}:{quota.model}", "bucket", amount, 0, None, None)
-    start, end = window_bounds(quota.window, time_zone, datetime.now(UTC))
-    lifetime_s = int((end - start).total_seconds()) + 86_400
-    key = f"use:{counted}:{quota.window}:{start:%Y-%m-%d}:{quota.model}"
-    return AppliedLimit(quota, key, "window", amount, lifetime_s, start, end)
-
-
-def _used_in_window(organization_id: int, limit: AppliedLimit) -> int:
-    assert limit.window_start is not None
-    assert limit.window_end is not None
-    return used_in(
-        organization_id, limit.quota, limit.window_start, limit.window_end, settings.CACHED_TOKEN_LIMIT_PERCENT
-    )
+def _keys(organization_id: int) -> list[str]:
+    return [credit.key(organization_id), counters.key(organization_id)]
 
 
 def _whose(quota: QuotaLimit) -> str:
@@ -374,7 +352,7 @@ def _limit_refusal(limit: AppliedLimit, caller: Caller, *, remaining: int, reset
     is_money = quota.kind == "spend"
     allowed, left, asked = (
         format_nano(value, demand.currency) if is_money else str(value)
-        for value in (quota.limit, remaining, limit.amount)
+        for value in (quota.limit, remaining, demand.of(quota.kind))
     )
     window = {"now": "", "lifetime": " in all"}.get(quota.window, f" per {quota.window}")
     what = f"The limit of {allowed} {_KIND_WORDS[quota.kind]}{window} of {_whose(quota)} is reached"
@@ -404,9 +382,9 @@ def rate_headers(reservation: Reservation, style: ErrorStyle) -> list[tuple[str,
     """The rate-limit headers of a dialect: the tightest per-minute limit of each kind."""
     tightest: dict[str, tuple[int, int, int]] = {}
     for limit, remaining, reset_ms in zip(
-        reservation.limits, reservation.counters[::2], reservation.counters[1::2], strict=True
+        reservation.plan.hard_buckets, reservation.buckets[::2], reservation.buckets[1::2], strict=True
     ):
-        if limit.form == "bucket" and limit.quota.mode == "hard" and limit.quota.kind in _HEADER_KINDS[style]:
+        if limit.quota.kind in _HEADER_KINDS[style]:
             row = (remaining, limit.quota.limit, reset_ms)
             tightest[limit.quota.kind] = min(tightest.get(limit.quota.kind, row), row)
     headers: list[tuple[str, str]] = []

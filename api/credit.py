@@ -22,14 +22,20 @@ from typing import Any
 from uuid import UUID
 
 import redis
+from django.conf import settings
 from django.utils import timezone
 
+from api import counters
 from billing.ledger.selectors import credit_state
+from billing.usage.selectors import counts_of
 from portal.quotas import snapshot
+from portal.quotas.use import measure
 
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 20
+# Scripts that move the counters of limits.
+_WITH_COUNTERS = ("reserve", "settle", "load_window", "commit_refresh")
 # A reservation has its opening row within milliseconds. One without a row after this time is of a gateway that died
 # in between.
 LOST_AFTER = timedelta(minutes=2)
@@ -59,11 +65,15 @@ def key(organization_id: int) -> str:
 
 @cache
 def script_source(name: str) -> str:
-    return (Path(__file__).parent / "scripts" / f"{name}.lua").read_text()
+    folder = Path(__file__).parent / "scripts"
+    shared = (folder / "counters.lua").read_text() if name in _WITH_COUNTERS else ""
+    return shared + (folder / f"{name}.lua").read_text()
 
 
 def _run(name: str, organization_id: int, *arguments: str | int) -> Any:  # as the script returns
-    return snapshot.client().eval(script_source(name), 1, key(organization_id), *arguments)
+    return snapshot.client().eval(
+        script_source(name), 2, key(organization_id), counters.key(organization_id), *arguments
+    )
 
 
 def adjust(organization_id: int, delta_nano: int) -> None:
@@ -91,7 +101,7 @@ def refresh(organization_id: int) -> Refreshed:
         token = secrets.token_hex(8)
         since = timezone.now() - CLOCK_MARGIN
         fields = _run("begin_refresh", organization_id, token)
-        held_ids = [UUID(name) for name in fields[::2] if name not in ("available", "token")]
+        held_ids = [UUID(name) for name in fields if name not in ("available", "token")]
         state = credit_state(organization_id, request_ids=held_ids, since=since)
         answer = _run(
             "commit_refresh",
@@ -100,12 +110,21 @@ def refresh(organization_id: int) -> Refreshed:
             state.limit_nano,
             int(LOST_AFTER.total_seconds() * 1000),
             len(state.closed),
-            *(str(request_id) for request_id in state.closed),
+            *_taken(state.closed),
             *(value for request_id, hold in state.started.items() for value in (str(request_id), hold)),
         )
         if answer[0] == "ok":
             return Refreshed(int(answer[1]) if answer[1] else None, int(answer[2]))
     raise RefreshContended(f"The credit of organization {organization_id} moved during {ATTEMPTS} refreshes.")
+
+
+def _taken(closed: list[UUID]) -> Iterator[str | int]:
+    """Of each closed call its id and what limits count of it: requests, input tokens, output tokens, cost."""
+    counts = counts_of(closed)
+    for request_id in closed:
+        yield str(request_id)
+        for kind in ("requests", "input_tokens", "output_tokens", "spend"):
+            yield measure(counts[request_id], kind, settings.CACHED_TOKEN_LIMIT_PERCENT)
 
 
 def loaded_organizations() -> Iterator[int]:

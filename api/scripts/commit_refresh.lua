@@ -1,7 +1,9 @@
--- Set the credit to what PostgreSQL says, minus what runs. Void when something moved it since `begin`.
+-- Set the credit to what PostgreSQL says, minus what runs, and correct the limits of calls that nobody settled. Void when
+-- something moved it since `begin`.
 --
--- KEYS[1] credit. ARGV: token, limit in nano-units (balance and credit limit, holds not deducted), age in ms past which
--- a hold without a record is dropped, number of closed ids, the closed ids, then id and hold of each started record.
+-- KEYS[1] credit, KEYS[2] use. ARGV: token, limit in nano-units (balance and credit limit, holds not deducted), age in ms past which
+-- a hold without a record is dropped, number of closed calls, for each of them id, requests, input tokens, output tokens
+-- and cost, then id and hold of each started record.
 -- returns {"void"} or {"ok", available before ("" if none), available now}
 local key = KEYS[1]
 if redis.call('HGET', key, 'token') ~= ARGV[1] then return {'void'} end
@@ -9,8 +11,10 @@ redis.call('HDEL', key, 'token')
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local closed = {}
-local first_started = 5 + tonumber(ARGV[4])
-for index = 5, first_started - 1 do closed[ARGV[index]] = true end
+local first_started = 5 + 5 * tonumber(ARGV[4])
+for index = 5, first_started - 1, 5 do
+  closed[ARGV[index]] = amounts_of(ARGV[index + 1], ARGV[index + 2], ARGV[index + 3], ARGV[index + 4])
+end
 local started = {}
 for index = first_started, #ARGV, 2 do started[ARGV[index]] = ARGV[index + 1] end
 
@@ -23,10 +27,13 @@ local fields = redis.call('HGETALL', key)
 for index = 1, #fields, 2 do
   local id, value = fields[index], fields[index + 1]
   if id ~= 'available' then
-    local hold, since_ms = string.match(value, '^(%d+):(%d+)$')
-    local is_lost = not started[id] and now_ms - tonumber(since_ms) > tonumber(ARGV[3])
+    local hold, since_ms, reserved, plan = read_call(value)
+    local is_lost = not started[id] and now_ms - since_ms > tonumber(ARGV[3])
     if closed[id] or is_lost then
       redis.call('HDEL', key, id)
+      -- One that was loaded from PostgreSQL has no plan; the windows that were loaded with it are short of it until they
+      -- end, which only its gateway could mend.
+      if plan then correct(KEYS[2], plan, reserved, closed[id] or amounts_of(0, 0, 0, 0)) end
     else
       take(hold)
     end

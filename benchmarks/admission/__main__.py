@@ -1,8 +1,8 @@
 """Cost of admission: reserve and settle of a call, by number of limits and of keys, beside a general client.
 
-`python -m benchmarks.admission` needs VALKEY_URL (or starts an embedded store) and prints the table of
-docs/benchmarks/admission.md; with --write, writes it. Variants run in turn, round by round, since other work on the
-machine moves absolute figures: compare within the table. CPU is of this process and, from INFO, of the server.
+`python -m benchmarks.admission` needs VALKEY_URL (or starts an embedded store) and prints the tables of
+docs/benchmarks/admission.md; with --write, writes them. Variants run in turn, round by round, since other work on the
+machine moves absolute figures: compare within a table. CPU is of this process and, from INFO, of the server.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import asyncio
 import os
 import platform
 import statistics
+import struct
 import time
 import uuid
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import redis.asyncio
 
@@ -27,12 +30,13 @@ from tests import conftest  # noqa: F401 - the environment that settings need, a
 # isort: split
 from django.conf import settings
 
-from api import credit
-from api.admission import LEASE_MS, Admission, Demand, _apply
+from api import counters, credit
+from api.admission import LEASE_MS, Admission, Demand
 from api.auth import Caller
-from api.valkey import Valkey
+from api.counters import Plan, Planner
+from api.valkey import Argument, Script, Valkey
 from inference_grpc.events import Usage
-from portal.quotas.snapshot import Limits, QuotaLimit
+from portal.quotas.snapshot import Limits, QuotaLimit, Scope
 
 REPORT = Path("docs/benchmarks/admission.md")
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
@@ -54,7 +58,13 @@ class Variant:
 class Sample:
     client_us: float
     server_us: float
-    scripts: float
+    # Commands that a call sent to Valkey to be admitted, and to be settled.
+    to_admit: float
+    to_settle: float
+
+    @property
+    def total_us(self) -> float:
+        return self.client_us + self.server_us
 
 
 def main() -> None:
@@ -72,11 +82,11 @@ def main() -> None:
 
 
 async def measure(calls: int, rounds: int, most_keys: int) -> str:
-    variants = [
-        *(Variant(f"{limits} limits, 1 key", limits, 1) for limits in (0, 1, 4, 12)),
-        Variant(f"12 limits, {most_keys:,} keys", 12, most_keys),
-        Variant("12 limits, 1 key, the same script through redis-py", 12, 1, is_general=True),
-    ]
+    by_limits = [Variant(f"{limits} limits, 1 key", limits, 1) for limits in (0, 1, 2, 4, 8, 12)]
+    key_counts = [keys for keys in (1, 100, 10_000, most_keys) if keys <= most_keys]
+    by_keys = [Variant(f"12 limits, {keys:,} keys", 12, keys) for keys in dict.fromkeys(key_counts)]
+    general = Variant("12 limits, 1 key, the same scripts through redis-py", 12, 1, is_general=True)
+    variants = [*by_limits, *by_keys[1:], general]
     samples: dict[Variant, list[Sample]] = {variant: [] for variant in variants}
     rig = Rig()
     await rig.start(most_keys)
@@ -86,34 +96,68 @@ async def measure(calls: int, rounds: int, most_keys: int) -> str:
                 samples[variant].append(await rig.run(variant, calls))
     finally:
         await rig.close()
-    base = statistics.median(sample.client_us + sample.server_us for sample in samples[variants[1]])
+    version = (await rig.server_version()).decode()
+    return "\n".join(
+        [
+            f"{datetime.now(UTC):%Y-%m-%d}, {_processor()}, {os.cpu_count()} cores that other work used too (load "
+            f"average {os.getloadavg()[0]:.1f}), Python {platform.python_version()}, Valkey {version}; {rounds} rounds "
+            f"of {calls} calls, {AT_ONCE} at once; medians over the rounds, and the spread of the sum.",
+            "",
+            *_table(samples, by_limits, against=by_limits[1]),
+            "",
+            *_table(samples, [by_limits[-1], *by_keys[1:]], against=by_limits[-1]),
+            "",
+            *_table(samples, [by_limits[-1], general], against=by_limits[-1]),
+        ]
+    )
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _table(samples: dict[Variant, list[Sample]], variants: list[Variant], *, against: Variant) -> list[str]:
+    base = statistics.median(sample.total_us for sample in samples[against])
     lines = [
-        f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, {os.cpu_count()} cores, "
-        f"{rounds} rounds of {calls} calls, {AT_ONCE} at once, medians.",
-        "",
-        "| variant | us CPU per call, gateway | us CPU per call, Valkey | against 1 limit | scripts sent per call |",
-        "| --- | --- | --- | --- | --- |",
+        f"| variant | us CPU a call, gateway | Valkey | sum | least to most | against {against.name} "
+        "| Valkey calls to admit | to settle |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for variant, rows in samples.items():
-        client, server = (statistics.median(getattr(row, name) for row in rows) for name in ("client_us", "server_us"))
-        scripts = statistics.median(row.scripts for row in rows)
-        lines.append(
-            f"| {variant.name} | {client:.0f} | {server:.0f} | {(client + server) / base:.2f} | {scripts:.2f} |"
+    for variant in variants:
+        rows = samples[variant]
+        client, server, total, to_admit, to_settle = (
+            statistics.median(getattr(row, name) for row in rows)
+            for name in ("client_us", "server_us", "total_us", "to_admit", "to_settle")
         )
-    return "\n".join(lines)
+        spread = f"{min(row.total_us for row in rows):.0f} to {max(row.total_us for row in rows):.0f}"
+        lines.append(
+            f"| {variant.name} | {client:.0f} | {server:.0f} | {total:.0f} | {spread} | {total / base:.2f} | "
+            f"{to_admit:.2f} | {to_settle:.2f} |"
+        )
+    return lines
 
 
 DEMAND = Demand("model", 1_000_000, 100, 100, "USD")
 USAGE = Usage(prompt_tokens=80, completion_tokens=90)
 
 
-def limits_of(count: int, key_id: int) -> Limits:
-    """`count` limits with room: four kinds of the organization, then of its project, then of the key."""
-    quotas = []
-    for number in range(count):
+def limits_of(count: int, keys: int) -> Limits:
+    """`count` limits with room for each key: most of them of the organization and its project, a sixth of the key."""
+    quotas: list[QuotaLimit] = []
+    of_key = count // 6
+
+    def add(scope: Scope, scope_id: int, number: int) -> None:
         kind, _, window = KINDS[number % len(KINDS)].partition(":")
-        scope, scope_id = (("organization", 1), ("project", 1), ("api_key", key_id))[number // len(KINDS)]
-        quotas.append(QuotaLimit(number, scope, scope_id, "", "", "hard", kind, window, 10**12))
+        model = "model" if number >= len(KINDS) else ""
+        quotas.append(QuotaLimit(len(quotas) + 1, scope, scope_id, "", model, "hard", kind, window, 10**12))
+
+    for number in range(count - of_key):
+        add("organization" if number % 2 == 0 else "project", 1, number // 2)
+    for key_id in range(keys if of_key else 0):
+        for number in range(of_key):
+            add("api_key", key_id, number + 1)
     return Limits(ORGANIZATION, False, "UTC", tuple(quotas))
 
 
@@ -121,29 +165,44 @@ class Rig:
     """Real admission over a real Valkey; only PostgreSQL's part (limits, first load of credit) is put there before."""
 
     async def start(self, most_keys: int) -> None:
-        self.valkey = Valkey(settings.VALKEY_URL)
+        self.valkey = CountingValkey(settings.VALKEY_URL)
         await self.valkey.start()
         self.admission = Admission(self.valkey, is_hearing=lambda: True)
         self.general = redis.asyncio.Redis.from_url(settings.VALKEY_URL, max_connections=AT_ONCE)
         if await self.general.dbsize():
             raise SystemExit("VALKEY_URL names a database that is in use; name an empty one, or unset it.")
         await self.general.hset(credit.key(ORGANIZATION), "available", CREDIT_NANO)
+        self.planners = {count: Planner(limits_of(count, 1)) for count in (0, 1, 2, 4, 8)}
+        # Of all variants with twelve limits, however many of the keys call.
+        self.planners[12] = Planner(limits_of(12, most_keys))
         await self._load_counters(most_keys)
 
     async def close(self) -> None:
         await self.general.flushdb()
-        await self.general.aclose()
         await self.valkey.close()
 
+    async def server_version(self) -> bytes:
+        info = await self.general.info("server")
+        await self.general.aclose()
+        return str(info.get("valkey_version") or info["redis_version"]).encode()
+
+    def plan(self, limits: int, key_id: int) -> Plan:
+        return self.planners[limits].plan(
+            project_id=1, api_key_id=key_id, user_id=None, model=DEMAND.model, now=datetime.now(UTC)
+        )
+
     async def run(self, variant: Variant, calls: int) -> Sample:
+        far = time.monotonic() + 3600
+
         async def ours(key_id: int) -> None:
-            self.admission._limits[ORGANIZATION] = (time.monotonic(), limits_of(variant.limits, key_id))
+            self.admission._planners[ORGANIZATION] = (far, False, self.planners[variant.limits])
             caller = Caller(ORGANIZATION, 1, key_id, "benchmark", None)
             reservation = await self.admission.reserve(caller, uuid.uuid4(), DEMAND)
             await self.admission.settle(reservation, cost_nano=500_000, usage=USAGE)
 
         call = self._through_general(variant.limits) if variant.is_general else ours
-        before, cpu = await self._server(), time.process_time()
+        self.valkey.sent.clear()
+        before, cpu = await self._server_us(), time.process_time()
         turn = iter(range(calls))
 
         async def work() -> None:
@@ -152,55 +211,56 @@ class Rig:
 
         await asyncio.gather(*(work() for _ in range(AT_ONCE)))
         client_s = time.process_time() - cpu
-        after = await self._server()
-        return Sample(
-            client_us=client_s * 1e6 / calls,
-            server_us=(after[0] - before[0]) * 1e6 / calls,
-            scripts=(after[1] - before[1]) / calls,
-        )
+        after = await self._server_us()
+        sent = self.valkey.sent
+        if variant.is_general:
+            to_admit = to_settle = calls
+        else:
+            to_settle = sent[Script(credit.script_source("settle")).sha]
+            to_admit = sent.total() - to_settle
+        return Sample(client_s * 1e6 / calls, (after - before) / calls, to_admit / calls, to_settle / calls)
 
     def _through_general(self, limits: int) -> Callable[[int], Awaitable[None]]:
         reserve = self.general.register_script(credit.script_source("reserve"))
         settle = self.general.register_script(credit.script_source("settle"))
+        keys = [credit.key(ORGANIZATION), counters.key(ORGANIZATION)]
 
         async def call(key_id: int) -> None:
-            request_id = str(uuid.uuid4())
-            applied = [_apply(quota, "UTC", DEMAND) for quota in limits_of(limits, key_id).quotas]
-            keys = [credit.key(ORGANIZATION), *(limit.key for limit in applied)]
-            arguments: list[object] = [request_id, 1_000_000, LEASE_MS]
-            for limit in applied:
-                arguments += [limit.form, limit.quota.limit, limit.amount, limit.lifetime_s, 1]
-            await reserve(keys, arguments)
-            arguments = [request_id, 500_000, request_id]
-            for limit in applied:
-                arguments += [limit.form, limit.quota.limit, limit.amount, limit.amount]
-            await settle(keys, arguments)
+            request_id, plan = str(uuid.uuid4()), self.plan(limits, key_id).packed
+            reserved: list[object] = [DEMAND.hold_nano, LEASE_MS, DEMAND.input_tokens, DEMAND.output_tokens, plan]
+            await reserve(keys, [request_id, *reserved])
+            await settle(keys, [request_id, 500_000, request_id, 1, USAGE.prompt_tokens, USAGE.completion_tokens, plan])
 
         return call
 
     async def _load_counters(self, most_keys: int) -> None:
-        """Each key has been used before: its bucket and its calendar windows are there."""
+        """Each key has been used before: its counters are there."""
         soon = int(time.time() * 1_000_000)
-        names = [_apply(quota, "UTC", DEMAND).key for quota in limits_of(12, 0).quotas]
-        shared = [name for name in names if name.startswith("use:") and ":api_key:" not in name]
-        windows = [name for name in names if name.startswith("use:api_key:0:")]
-        buckets = [name for name in names if name.startswith("rate:api_key:0:")]
-        async with self.general.pipeline(transaction=False) as pipe:
-            for name in shared:
-                pipe.hset(name, "used", 0)
-            await pipe.execute()
         for first in range(0, most_keys, 10_000):
             async with self.general.pipeline(transaction=False) as pipe:
                 for key_id in range(first, min(first + 10_000, most_keys)):
-                    for name in windows:
-                        pipe.hset(name.replace(":0:", f":{key_id}:", 1), "used", 0)
-                    for name in buckets:
-                        pipe.hset(name.replace(":0:", f":{key_id}:", 1), "at", soon)
+                    slots: defaultdict[str, bytes] = defaultdict(bytes)
+                    for limit in self.plan(12, key_id).limits:
+                        value = soon if limit.form == "bucket" else 0
+                        slots[limit.scope] += struct.pack("<dd", limit.counter, value)
+                    pipe.hset(counters.key(ORGANIZATION), mapping=slots)
                 await pipe.execute()
 
-    async def _server(self) -> tuple[float, int]:
-        info = await self.general.info("all")
-        return info["used_cpu_user"] + info["used_cpu_sys"], info.get("cmdstat_evalsha", {}).get("calls", 0)
+    async def _server_us(self) -> float:
+        info = await self.general.info("cpu")
+        return float(1e6 * (info["used_cpu_user"] + info["used_cpu_sys"]))
+
+
+class CountingValkey(Valkey):
+    """Counts what it sends: scripts by their hash, all else by its name."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.sent: Counter[str] = Counter()
+
+    def call(self, *arguments: Argument) -> Awaitable[Any]:
+        self.sent[str(arguments[1] if arguments[0] == "EVALSHA" else arguments[0])] += 1
+        return super().call(*arguments)
 
 
 if __name__ == "__main__":

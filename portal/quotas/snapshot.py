@@ -54,16 +54,6 @@ class Limits:
     time_zone: str
     quotas: tuple[QuotaLimit, ...]
 
-    def applying_to(self, *, project_id: int, api_key_id: int, user_id: int | None, model: str) -> list[QuotaLimit]:
-        """The quotas that count a call of `model` with this key, which `user_id` made."""
-        ids = {
-            "organization": self.organization_id,
-            "project": project_id,
-            "api_key": api_key_id,
-            "member": user_id,
-        }
-        return [quota for quota in self.quotas if ids[quota.scope] == quota.scope_id and quota.model in ("", model)]
-
 
 @cache
 def client() -> redis.Redis:

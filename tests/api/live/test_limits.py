@@ -131,7 +131,7 @@ def test_no_mix_of_parallel_calls_overspends_or_leaks(account: Account) -> None:
     assert 200 in codes
     organization_id = account.organization.id
     eventually(lambda: held_nano(organization_id) == 0)
-    eventually(lambda: not snapshot.client().zcard(f"live:organization:{organization_id}:concurrency:hard:"))
+    eventually(lambda: not snapshot.client().zcard(f"live:organization:{organization_id}:hard:"))
     held = [name for name in snapshot.client().hkeys(credit.key(organization_id)) if name != "available"]
     assert held == []
     account.assert_books_agree()

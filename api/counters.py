@@ -1,0 +1,184 @@
+"""Which counters a call moves, in the form that the scripts take: a plan (scripts/counters.lua says what is in it).
+
+A plan depends on the caller, the model and the day, not on the call, so its parts are made once and kept: a call with
+twelve limits costs the gateway what a call with one does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from portal.quotas.snapshot import Limits, QuotaLimit
+from portal.quotas.use import window_bounds
+
+# Parts of plans kept for one organization: one for each of its keys, projects and members that call, and each model.
+PARTS_LIMIT = 20_000
+KINDS = ("requests", "input_tokens", "output_tokens", "tokens", "spend")
+DAYS = 1 << 20
+_FORMS = {("bucket", True): 1, ("bucket", False): 2, ("window", True): 3, ("window", False): 4}
+
+Form = Literal["bucket", "window", "lease"]
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedLimit:
+    """One quota and where it is counted: among the slots of `scope`, or for a lease in the set `live:{scope}`."""
+
+    quota: QuotaLimit
+    form: Form
+    scope: str
+    # Of a calendar window: [start, end).
+    window_start: datetime | None = None
+    window_end: datetime | None = None
+
+    @property
+    def is_hard(self) -> bool:
+        return self.quota.mode == "hard"
+
+    @property
+    def counter(self) -> int:
+        """Tells counters apart: by quota and first day of the window."""
+        return self.quota.id * DAYS + (0 if self.window_start is None else self.window_start.toordinal())
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`packed` is the scripts' form, empty without limits; `hard_buckets` are those whose state reserve.lua reports, in
+    its order."""
+
+    limits: tuple[AppliedLimit, ...]
+    hard_buckets: tuple[AppliedLimit, ...]
+    lease_keys: tuple[str, ...]
+    packed: bytes
+
+    def of(self, quota_id: int) -> AppliedLimit:
+        return next(limit for limit in self.limits if limit.quota.id == quota_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The limits of the organization, a project, a key or a member."""
+
+    limits: tuple[AppliedLimit, ...]
+    hard_buckets: tuple[AppliedLimit, ...]
+    lease_keys: tuple[str, ...]
+    # Those of all models and those of one are scopes of their own.
+    scope_count: int
+    # As the plan has them.
+    scopes: bytes
+    numbers: bytes
+    leases: bytes
+
+
+class Planner:
+    """Makes the plans of one organization's limits, until these change."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._organization_id = limits.organization_id
+        self._time_zone = limits.time_zone
+        self._quotas: dict[tuple[str, int], list[QuotaLimit]] = defaultdict(list)
+        for quota in limits.quotas:
+            self._quotas[quota.scope, quota.scope_id].append(quota)
+        self._parts: dict[tuple[str, int, str], _Part] = {}
+        self._windows: dict[str, tuple[datetime, datetime]] = {}
+        # Calendar windows of every length end at some midnight.
+        self._midnight = datetime.min.replace(tzinfo=UTC)
+
+    def plan(self, *, project_id: int, api_key_id: int, user_id: int | None, model: str, now: datetime) -> Plan:
+        """The counters of a call of `model` with this key, which `user_id` made."""
+        if now >= self._midnight:
+            self._parts.clear()
+            self._windows.clear()
+            _, self._midnight = window_bounds("day", self._time_zone, now)
+        scopes = (
+            ("organization", self._organization_id),
+            ("project", project_id),
+            ("api_key", api_key_id),
+            ("member", user_id),
+        )
+        parts = [
+            self._part(scope, scope_id, model, now)
+            for scope, scope_id in scopes
+            if scope_id is not None and (scope, scope_id) in self._quotas
+        ]
+        if not parts:
+            return Plan((), (), (), b"")
+        lease_keys = tuple(key for part in parts for key in part.lease_keys)
+        return Plan(
+            limits=tuple(limit for part in parts for limit in part.limits),
+            hard_buckets=tuple(limit for part in parts for limit in part.hard_buckets),
+            lease_keys=lease_keys,
+            packed=b"".join(
+                (
+                    struct.pack("<B", sum(part.scope_count for part in parts)),
+                    *(part.scopes for part in parts),
+                    *(part.numbers for part in parts),
+                    struct.pack("<B", len(lease_keys)),
+                    *(part.leases for part in parts),
+                )
+            ),
+        )
+
+    def _part(self, scope: str, scope_id: int, model: str, now: datetime) -> _Part:
+        part = self._parts.get((scope, scope_id, model))
+        if part is None:
+            if len(self._parts) >= PARTS_LIMIT:
+                self._parts.clear()
+            quotas = [quota for quota in self._quotas[scope, scope_id] if quota.model in ("", model)]
+            part = self._parts[scope, scope_id, model] = _make_part([self._apply(quota, now) for quota in quotas])
+        return part
+
+    def _apply(self, quota: QuotaLimit, now: datetime) -> AppliedLimit:
+        # All limits of a scope apply to the same calls.
+        scope = f"{quota.scope}:{quota.scope_id}{quota.model and ':'}{quota.model}"
+        if quota.kind == "concurrency":
+            return AppliedLimit(quota, "lease", scope)
+        if quota.window == "minute":
+            return AppliedLimit(quota, "bucket", scope)
+        if quota.window not in self._windows:
+            self._windows[quota.window] = window_bounds(quota.window, self._time_zone, now)
+        return AppliedLimit(quota, "window", scope, *self._windows[quota.window])
+
+
+def key(organization_id: int) -> str:
+    """Of the hash that holds an organization's counters."""
+    return f"use:{organization_id}"
+
+
+def _make_part(limits: list[AppliedLimit]) -> _Part:
+    by_scope: dict[str, list[AppliedLimit]] = defaultdict(list)
+    leases = [limit for limit in limits if limit.form == "lease"]
+    for limit in limits:
+        if limit.form != "lease":
+            by_scope[limit.scope].append(limit)
+    counted = [limit for group in by_scope.values() for limit in group]
+    return _Part(
+        limits=tuple(limits),
+        hard_buckets=tuple(limit for limit in counted if limit.form == "bucket" and limit.is_hard),
+        lease_keys=tuple(_lease_key(limit) for limit in leases),
+        scope_count=len(by_scope),
+        scopes=b"".join(_pack_text(scope) + struct.pack("<B", len(group)) for scope, group in by_scope.items()),
+        numbers=b"".join(_pack_limit(limit) for limit in counted),
+        leases=b"".join(
+            _pack_text(_lease_key(limit)) + struct.pack("<Bdd", limit.is_hard, limit.quota.limit, limit.quota.id)
+            for limit in leases
+        ),
+    )
+
+
+def _lease_key(limit: AppliedLimit) -> str:
+    return f"live:{limit.scope}"
+
+
+def _pack_limit(limit: AppliedLimit) -> bytes:
+    form, kind = _FORMS[limit.form, limit.is_hard], KINDS.index(limit.quota.kind) + 1
+    return struct.pack("<BBdd", form, kind, limit.quota.limit, limit.counter)
+
+
+def _pack_text(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack("<H", len(encoded)) + encoded

@@ -1,0 +1,239 @@
+"""The counters of limits in Valkey, by the scripts that move them: windows, refunds, changed limits, lost copies."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import redis
+from django.conf import settings
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from api import counters, credit
+from api.counters import Plan, Planner
+from portal.quotas.snapshot import Limits, QuotaLimit
+
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+CREDIT = 10**12
+
+
+class Books:
+    """One organization's limits and what its calls do to them."""
+
+    def __init__(self, *quotas: QuotaLimit) -> None:
+        self.organization_id = 10**6 + uuid.uuid4().int % 10**6
+        self.valkey = redis.Redis.from_url(settings.VALKEY_URL)
+        self.keys = [credit.key(self.organization_id), counters.key(self.organization_id)]
+        self.valkey.hset(self.keys[0], "available", CREDIT)
+        self.set_limits(*quotas)
+
+    def set_limits(self, *quotas: QuotaLimit) -> None:
+        self.planner = Planner(Limits(self.organization_id, False, "UTC", quotas))
+
+    def plan(self, model: str = "m", now: datetime = NOW) -> Plan:
+        return self.planner.plan(project_id=3, api_key_id=7, user_id=5, model=model, now=now)
+
+    def run(self, name: str, keys: list[str], *arguments: Any) -> Any:
+        return self.valkey.eval(credit.script_source(name), len(keys), *keys, *arguments)
+
+    def load(self, plan: Plan, used: int = 0) -> None:
+        for limit in plan.limits:
+            if limit.form == "window":
+                self.run("load_window", self.keys[1:], limit.scope, limit.counter, used)
+
+    def reserve(self, plan: Plan, *, hold: int = 100, tokens: tuple[int, int] = (30, 70), name: str = "") -> Any:
+        self.last = name or uuid.uuid4().hex
+        return self.run("reserve", self.keys, self.last, hold, 60_000, *tokens, plan.packed)
+
+    def settle(self, plan: Plan, *, cost: int, tokens: tuple[int, int], name: str = "") -> Any:
+        name = name or self.last
+        return self.run("settle", self.keys, name, cost, name, 1, *tokens, plan.packed, *plan.lease_keys)
+
+    def left(self, plan: Plan) -> dict[int, int]:
+        """What each counted limit of the plan has left; of a bucket, its raw value taken from the limit."""
+        state = {}
+        for limit in plan.limits:
+            slots = dict(struct.iter_unpack("<dd", self.valkey.hget(self.keys[1], limit.scope) or b""))
+            if limit.counter in slots:
+                state[limit.quota.id] = limit.quota.limit - int(slots[limit.counter])
+        return state
+
+    def dump(self) -> dict[bytes, Any]:
+        return {
+            name: self.valkey.hgetall(name) if self.valkey.type(name) == b"hash" else self.valkey.zrange(name, 0, -1)
+            for name in map(str.encode, [*self.keys, *self.plan().lease_keys])
+        }
+
+
+def quota(number: int, kind: str, window: str, limit: int, **fields: Any) -> QuotaLimit:
+    scope = fields.pop("scope", "api_key")
+    scope_id = {"api_key": 7, "project": 3, "member": 5}.get(scope, 0)
+    values = {"model": "", "mode": "hard", **fields}
+    return QuotaLimit(number, scope, scope_id, "", values["model"], values["mode"], kind, window, limit)
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    yield
+    valkey = redis.Redis.from_url(settings.VALKEY_URL)
+    for pattern in ("credit:1??????", "use:1??????", "live:api_key:7*"):
+        for name in valkey.scan_iter(pattern):
+            valkey.delete(name)
+
+
+def test_a_window_that_is_not_known_is_asked_for_and_then_counts() -> None:
+    books = Books(quota(1, "tokens", "day", 1000), quota(2, "requests", "minute", 10), quota(3, "spend", "month", 500))
+    plan = books.plan()
+    assert books.reserve(plan) == [b"unknown", 1, 3]
+    books.load(plan, used=200)
+    books.load(plan, used=999)
+    assert books.reserve(plan)[0] == b"ok"
+    assert books.left(plan) == {1: 700, 3: 200} | {2: books.left(plan)[2]}
+
+
+def test_a_refused_call_changes_nothing_and_names_the_limit_that_was_made_first() -> None:
+    rows = (
+        quota(9, "tokens", "day", 50),
+        quota(4, "spend", "month", 50, scope="project"),
+        quota(5, "tokens", "minute", 10_000),
+        quota(6, "concurrency", "now", 3),
+    )
+    books = Books(*rows)
+    plan = books.plan()
+    books.load(plan)
+    before = books.dump()
+    assert books.reserve(plan) == [b"limit", 4, 50, -1]
+    assert books.dump() == before
+    books.set_limits(*rows[2:])
+    plan = books.plan()
+    assert books.reserve(plan, hold=CREDIT + 1) == [b"credit", str(CREDIT).encode()]
+    assert books.dump() == before
+
+
+def test_what_was_not_used_comes_back_to_each_counter_alone() -> None:
+    books = Books(
+        quota(1, "input_tokens", "day", 1000),
+        quota(2, "output_tokens", "day", 1000),
+        quota(3, "tokens", "day", 1000),
+        quota(4, "spend", "day", 1000),
+        quota(5, "requests", "day", 1000),
+        quota(6, "concurrency", "now", 1),
+    )
+    plan = books.plan()
+    books.load(plan)
+    assert books.reserve(plan)[0] == b"ok"
+    assert books.left(plan) == {1: 970, 2: 930, 3: 900, 4: 900, 5: 999}
+    first = books.last
+    assert books.reserve(plan)[:2] == [b"limit", 6]
+    assert books.settle(plan, cost=10, tokens=(20, 5), name=first) == 1
+    assert books.settle(plan, cost=10, tokens=(20, 5), name=first) == 0
+    assert books.left(plan) == {1: 980, 2: 995, 3: 975, 4: 990, 5: 999}
+    assert books.reserve(plan)[0] == b"ok"
+
+
+def test_limits_that_come_and_go_leave_the_other_counters_as_they_are() -> None:
+    first, second = quota(1, "tokens", "day", 1000), quota(2, "spend", "day", 1000)
+    books = Books(first, second)
+    books.load(books.plan())
+    assert books.reserve(books.plan())[0] == b"ok"
+    running, running_plan = books.last, books.plan()
+    books.set_limits(second, quota(3, "requests", "minute", 5), quota(4, "output_tokens", "day", 1000))
+    plan = books.plan()
+    assert books.reserve(plan) == [b"unknown", 4]
+    books.load(plan, used=50)
+    assert books.reserve(plan)[0] == b"ok"
+    assert books.left(plan)[2] == 800
+    # The call from before settles its own counters, those that are gone from the plan too.
+    assert books.settle(running_plan, cost=0, tokens=(0, 0), name=running) == 1
+    assert books.left(plan) == {2: 900, 3: books.left(plan)[3], 4: 880}
+    assert books.left(running_plan)[1] == 1000
+
+
+def test_a_call_settles_in_the_window_in_which_it_began() -> None:
+    books = Books(quota(1, "tokens", "day", 1000), quota(2, "tokens", "month", 10_000))
+    yesterday, today = books.plan(now=NOW - timedelta(days=1)), books.plan(now=NOW)
+    books.load(yesterday)
+    assert books.reserve(yesterday)[0] == b"ok"
+    running = books.last
+    assert books.reserve(today) == [b"unknown", 1]
+    books.load(today)
+    assert books.reserve(today)[0] == b"ok"
+    assert books.settle(yesterday, cost=0, tokens=(10, 10), name=running) == 1
+    assert books.left(yesterday) == {1: 980, 2: 9880}
+    assert books.left(today) == {1: 900, 2: 9880}
+
+
+def test_limits_of_one_model_count_beside_those_of_all() -> None:
+    books = Books(quota(1, "tokens", "day", 1000), quota(2, "tokens", "day", 150, model="m"))
+    books.load(books.plan("m"))
+    assert books.reserve(books.plan("m"))[0] == b"ok"
+    assert books.reserve(books.plan("m"))[:3] == [b"limit", 2, 50]
+    assert books.reserve(books.plan("other"))[0] == b"ok"
+    assert books.left(books.plan("m")) == {1: 800, 2: 50}
+
+
+def test_soft_and_shadow_limits_count_and_are_named_but_refuse_nothing() -> None:
+    books = Books(quota(1, "tokens", "day", 150, mode="soft"), quota(2, "requests", "minute", 1, mode="shadow"))
+    books.load(books.plan())
+    assert books.reserve(books.plan())[2] == []
+    assert books.reserve(books.plan())[2] == [1, 2]
+    assert books.left(books.plan())[1] == -50
+
+
+def test_a_call_that_valkey_had_lost_is_added_when_it_ends() -> None:
+    books = Books(quota(1, "tokens", "day", 1000), quota(2, "requests", "day", 10))
+    plan = books.plan()
+    books.valkey.hset(books.keys[0], "running", f"100:{1}")
+    books.load(plan)
+    assert books.settle(plan, cost=10, tokens=(20, 5), name="running") == 1
+    assert books.left(plan) == {1: 975, 2: 9}
+
+
+@hypothesis_settings(deadline=None, max_examples=30)
+@given(data=st.data())
+def test_in_any_order_of_acts_a_window_is_what_ran_and_what_runs(data: st.DataObject) -> None:
+    """Against a plain model: calls begin, end, are refused; limits come, go and change; the day turns."""
+    all_rows = [quota(number, "tokens", window, 700) for number, window in ((1, "day"), (2, "month"), (3, "week"))]
+    books = Books(*all_rows)
+    used: dict[int, int] = {}
+    running: list[tuple[str, Plan, int]] = []
+    now = NOW
+    for step in range(data.draw(st.integers(5, 25))):
+        act = data.draw(st.sampled_from(["begin", "begin", "end", "change", "night"]))
+        if act == "change":
+            chosen = data.draw(st.lists(st.sampled_from(all_rows), unique=True, min_size=1))
+            books.set_limits(*chosen)
+        elif act == "night":
+            now += timedelta(days=1)
+        elif act == "begin":
+            plan = books.plan(now=now)
+            amount = data.draw(st.integers(0, 300))
+            answer = books.reserve(plan, tokens=(0, amount), hold=0, name=f"call-{step}")
+            if answer[0] == b"unknown":
+                for limit in plan.limits:
+                    if limit.counter not in used:
+                        used[limit.counter] = 0
+                        books.run("load_window", books.keys[1:], limit.scope, limit.counter, 0)
+                answer = books.reserve(plan, tokens=(0, amount), hold=0, name=f"call-{step}")
+            has_room = all(used[limit.counter] + amount <= limit.quota.limit for limit in plan.limits)
+            assert (answer[0] == b"ok") == has_room
+            if has_room:
+                running.append((f"call-{step}", plan, amount))
+                for limit in plan.limits:
+                    used[limit.counter] += amount
+        elif running:
+            name, plan, amount = running.pop(data.draw(st.integers(0, len(running) - 1)))
+            took = data.draw(st.integers(0, amount))
+            assert books.settle(plan, cost=0, tokens=(0, took), name=name) == 1
+            for limit in plan.limits:
+                used[limit.counter] += took - amount
+    for limit in books.plan(now=now).limits:
+        if limit.counter in used:
+            assert books.left(books.plan(now=now))[limit.quota.id] == limit.quota.limit - used[limit.counter]
+    assert books.valkey.hget(books.keys[0], "available") == str(CREDIT).encode()
