@@ -39,6 +39,8 @@ class Caller:
     user_id: int | None
     # Public names; empty allows all.
     allowed_models: tuple[str, ...] = ()
+    # Of web pages; empty allows none.
+    allowed_origins: tuple[str, ...] = ()
 
 
 def secret_of(headers: Mapping[bytes, bytes], style: ErrorStyle) -> str | None:
@@ -123,6 +125,7 @@ class Keys:
             key.organization_slug,
             key.created_by_id,
             key.allowed_models,
+            key.allowed_origins,
         )
 
     async def _find(self, digest: str) -> ActiveKey | None:

@@ -21,6 +21,7 @@ from django.conf import settings
 from api import refusals
 from api.admission import rate_headers
 from api.auth import Caller
+from api.cors import answer_headers
 from api.errors import ApiError
 from api.fan_out import FanOut
 from api.gateway import Gateway
@@ -148,6 +149,7 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
         self._gateway.refuse_when_unable()
         caller = await self.authenticate(body)
         self._answer.organization = caller.organization_slug
+        self._answer.extra_headers += answer_headers(self._headers, caller.allowed_origins)
         self._organization_id = caller.organization_id
         if key := self._headers.get(b"idempotency-key"):
             await self._run_once(caller, key.decode("latin-1"), body)

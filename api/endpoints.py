@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import orjson
 
 from api.auth import Caller
+from api.cors import answer_headers
 from api.errors import ApiError
 from api.gateway import Gateway
 from api.http import (
@@ -62,6 +63,7 @@ class Exchange:
     async def authenticate(self) -> Caller:
         caller = await self.gateway.keys.authenticate(self.scope, self.headers, self.style)
         self._answer.organization = caller.organization_slug
+        self._answer.extra_headers += answer_headers(self.headers, caller.allowed_origins)
         self.caller = caller
         return caller
 
@@ -92,8 +94,14 @@ class Exchange:
     async def refuse(self, error: ApiError) -> None:
         await self._answer.refuse(error)
 
-    async def empty(self, status: int, headers: list[tuple[str, str]]) -> None:
-        await self._answer.whole(status, b"", headers)
+    async def answer_options(self, methods: list[str]) -> None:
+        """Which methods there are, and to a browser's preflight whether a page may use them."""
+        try:
+            cross_origin = await self.gateway.origins.preflight_headers(self.headers, methods)
+        except ApiError as error:
+            await self._answer.refuse(error)
+            return
+        await self._answer.whole(204, b"", [("allow", allowed(methods)), *cross_origin])
 
 
 async def list_models(exchange: Exchange) -> object:
@@ -174,6 +182,11 @@ async def health(exchange: Exchange) -> object:
     if exchange.gateway.is_draining:
         raise ApiError("shutting_down", "This server is stopping.")
     return {"status": "ok", **exchange.gateway.dependencies()}
+
+
+def allowed(methods: Iterable[str]) -> str:
+    """The `Allow` header of a path with these methods."""
+    return ", ".join([*methods, "OPTIONS"])
 
 
 def style_of(path: str, headers: dict[bytes, bytes]) -> ErrorStyle:

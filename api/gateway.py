@@ -20,6 +20,7 @@ from api.admission import Admission
 from api.auth import Caller, Keys
 from api.backends.choice import Fleet
 from api.catalog import Catalog
+from api.cors import Origins
 from api.errors import ApiError
 from api.fan_out import FanOut
 from api.generation import GATEWAY_ID, Generation, terms_of
@@ -54,6 +55,7 @@ class Gateway:
         self.fleet = Fleet()
         self.catalog = Catalog(self.fleet)
         self.keys = Keys(self._is_hearing)
+        self.origins = Origins()
         self.admission = Admission(self._valkey, self._is_hearing)
         self.refusals = RefusalCounter(GATEWAY_ID)
         self.metering: Metering
@@ -175,6 +177,7 @@ class Gateway:
         elif text.isdigit():
             self.admission.forget_limits(int(text))
             self.keys.forget_organization(int(text))
+            self.origins.forget()
 
     async def _hear_again(self) -> None:
         """Nobody knows what was announced while the connection was down."""

@@ -87,14 +87,13 @@ class Application:
         path, method = exchange.scope["path"], exchange.scope["method"]
         handlers = self._handlers(path)
         if method == "OPTIONS" and handlers:
-            # No CORS headers: browsers of other origins are not let in unless the operator says so.
-            await exchange.empty(204, [("allow", _allow(handlers))])
+            await exchange.answer_options(list(handlers))
         elif not handlers:
             await exchange.refuse(_unknown(path))
         elif method in handlers:
             await exchange.answer(partial(handlers[method], exchange))
         else:
-            allow = _allow(handlers)
+            allow = endpoints.allowed(handlers)
             await exchange.refuse(
                 ApiError(
                     "method_not_supported",
@@ -131,10 +130,6 @@ class Application:
 
 async def _served_elsewhere(exchange: Exchange) -> object:
     raise AssertionError("Inference paths are served by their consumers.")
-
-
-def _allow(handlers: dict[str, Any]) -> str:
-    return ", ".join([*handlers, "OPTIONS"])
 
 
 def _unknown(path: str) -> ApiError:

@@ -176,6 +176,13 @@ class TestOrganizations:
         assert program("patch", "", {"time_zone": "Asia/Tokyo"}).json()["time_zone"] == "Asia/Tokyo"
         assert program("patch", "", {"time_zone": "Mars"}).json()["error"]["param"] == "time_zone"
         assert program("post", "/projects", {"name": "Search"}).json()["slug"] == "search"
+        origins = ["https://App.example.com/", "http://localhost:3000"]
+        assert program("patch", "", {"allowed_origins": origins}).json()["allowed_origins"] == [
+            "https://app.example.com",
+            "http://localhost:3000",
+        ]
+        wrong = program("patch", "", {"allowed_origins": ["https://*.example.com"]})
+        assert (wrong.status_code, "every site" in wrong.json()["error"]["message"]) == (400, True)
         again = program("post", "/projects", {"name": "Search"})
         assert (again.status_code, again.json()["error"]["code"]) == (409, "name_taken")
         assert program("patch", "/projects/search", {"name": "Find"}).json()["name"] == "Find"
