@@ -68,6 +68,7 @@ OPERATOR_PAGES = [
         "Service",
         [
             ("Models and prices", "boxes", "operator_models"),
+            ("Volume and discounts", "tag", "operator_volume"),
             ("Engines", "server", "operator_engines"),
             ("Capacity and cost", "cpu", "capacity"),
         ],

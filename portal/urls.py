@@ -24,6 +24,7 @@ from portal.operator import finance_views as finance
 from portal.operator import money_views as operator_money
 from portal.operator import reconciliation_views as operator_reconciliation
 from portal.operator import retention_views as operator_retention
+from portal.operator import volume_views as operator_volume
 from portal.operator import views as operator
 from portal.organizations import views as organizations
 from portal.playground import views as playground
@@ -117,6 +118,9 @@ operator_pages: list[URLPattern | URLResolver] = [
     path("models/<int:model_id>/discount", operator_catalog.discount, name="operator_discount"),
     path("models/<int:model_id>/deployments/new", operator_catalog.deployment_new, name="operator_deployment_new"),
     path("deployments/<int:deployment_id>", operator_catalog.deployment, name="operator_deployment"),
+    path("volume-prices", operator_volume.page, name="operator_volume"),
+    path("volume-prices/tiers", operator_volume.tiers, name="operator_tiers"),
+    path("volume-prices/discount", operator_volume.discount, name="operator_any_discount"),
     path("engines", operator_catalog.engines, name="operator_engines"),
     path("invoices", operator_money.invoices, name="operator_invoices"),
     path("invoices/run", operator_money.run, name="operator_invoice_run"),

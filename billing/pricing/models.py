@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -95,6 +97,10 @@ class Discount(models.Model):
 
     def __str__(self) -> str:
         return f"{self.basis_points} basis points off for {self.organization_id}"
+
+    @property
+    def percent(self) -> Decimal:
+        return Decimal(self.basis_points) / 100
 
 
 class VolumeTier(models.Model):

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db.models import F, Q
 
-from billing.pricing.models import Price, VolumeTier
+from billing.pricing.models import Discount, Price, VolumeTier
 
 
 @dataclass(frozen=True)
@@ -95,3 +95,8 @@ class Tier:
 
 def volume_tiers() -> list[Tier]:
     return [Tier(row.from_tokens, row.basis_points) for row in VolumeTier.objects.all()]
+
+
+def discounts() -> list[Discount]:
+    """Newest first, those that are over included."""
+    return list(Discount.objects.order_by("-effective_from", "-id"))

@@ -174,9 +174,8 @@ def _apply(discount: Discount, price: Price) -> None:
     _version(price.model, discount.organization_id, figures, price.currency, start, until, discount.actor_id, discount)
 
 
-@transaction.atomic
-def set_volume_tiers(tiers: Sequence[Tier]) -> None:
-    """Replace the tiers; months that began keep what they have. Each tier must give more than the one below it."""
+def ordered_tiers(tiers: Sequence[Tier]) -> list[Tier]:
+    """Lowest first. Raises InvalidPrice unless each tier gives more than the one below it."""
     ordered = sorted(tiers, key=lambda tier: tier.from_tokens)
     for lower, higher in pairwise(ordered):
         if lower.from_tokens == higher.from_tokens or lower.basis_points >= higher.basis_points:
@@ -186,5 +185,12 @@ def set_volume_tiers(tiers: Sequence[Tier]) -> None:
     for tier in ordered:
         if tier.from_tokens <= 0 or not 1 <= tier.basis_points <= WHOLE:
             raise InvalidPrice("tiers", f"A tier begins above 0 tokens and gives 1 to {WHOLE} basis points.")
+    return ordered
+
+
+@transaction.atomic
+def set_volume_tiers(tiers: Sequence[Tier]) -> None:
+    """Replace the tiers; months that began keep what they have. Raises InvalidPrice as `ordered_tiers` does."""
+    ordered = ordered_tiers(tiers)
     VolumeTier.objects.all().delete()
     VolumeTier.objects.bulk_create(VolumeTier(**asdict(tier)) for tier in ordered)

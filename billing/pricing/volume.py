@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from django.db import connection
 
-from billing.pricing.selectors import volume_tiers
+from billing.pricing.selectors import Tier, volume_tiers
 from billing.pricing.services import give_discount
 
+# How the keys of discounts begin that the tiers gave.
+VOLUME_KEY = "volume:"
 _VOLUMES = """
 SELECT organization_id, SUM(prompt_tokens + completion_tokens)::bigint AS tokens FROM billing_usage_rollup
  WHERE grain_s = 86400 AND start >= %s AND start < %s AND status IN ('completed', 'cancelled')
- GROUP BY organization_id HAVING SUM(prompt_tokens + completion_tokens) >= %s
+ GROUP BY organization_id HAVING SUM(prompt_tokens + completion_tokens) >= %s ORDER BY organization_id
 """
 
 
@@ -22,6 +25,19 @@ def next_month(moment: datetime) -> datetime:
 
 def month_before(start: datetime) -> datetime:
     return datetime(start.year - (start.month == 1), (start.month - 2) % 12 + 1, 1, tzinfo=UTC)
+
+
+def volumes(start: datetime, end: datetime, *, at_least: int) -> list[tuple[int, int]]:
+    """Organizations and their billed tokens of [start, end), whole UTC days, where these are so many at least."""
+    with connection.cursor() as cursor:
+        cursor.execute(_VOLUMES, [start, end, at_least])
+        found: list[tuple[int, int]] = cursor.fetchall()
+        return found
+
+
+def reached(tiers: Sequence[Tier], tokens: int) -> Tier:
+    """The highest tier that so many tokens reach; there must be one."""
+    return max((tier for tier in tiers if tier.from_tokens <= tokens), key=lambda tier: tier.from_tokens)
 
 
 def apply_volume_tiers(*, now: datetime) -> int:
@@ -34,14 +50,11 @@ def apply_volume_tiers(*, now: datetime) -> int:
     if not tiers:
         return 0
     start = datetime(now.year, now.month, 1, tzinfo=UTC)
-    with connection.cursor() as cursor:
-        cursor.execute(_VOLUMES, [month_before(start), start, tiers[0].from_tokens])
-        volumes = cursor.fetchall()
     given = 0
-    for organization_id, tokens in volumes:
-        tier = [tier for tier in tiers if tier.from_tokens <= tokens][-1]
+    for organization_id, tokens in volumes(month_before(start), start, at_least=tiers[0].from_tokens):
+        tier = reached(tiers, tokens)
         discount = give_discount(
-            key=f"volume:{organization_id}:{start:%Y-%m}",
+            key=f"{VOLUME_KEY}{organization_id}:{start:%Y-%m}",
             organization_id=organization_id,
             basis_points=tier.basis_points,
             effective_from=now,

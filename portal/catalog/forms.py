@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from django import forms
@@ -9,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from billing.money import parse_nano
+from billing.pricing.selectors import Tier
 from billing.pricing.services import Figures
 from portal.catalog.models import Deployment, Model
 from portal.organizations.models import Organization
@@ -166,3 +168,48 @@ class DiscountForm(forms.Form):
     def clean_percent(self) -> int:
         """In basis points."""
         return int(self.cleaned_data["percent"] * 100)
+
+
+class AnyModelDiscountForm(DiscountForm):
+    """Off one model's list price or off all of them."""
+
+    model = forms.ModelChoiceField(
+        Model.objects.order_by("name"), to_field_name="name", required=False, empty_label="All models"
+    )
+    field_order = ("organization", "model", "percent", "reason", "effective_until")
+
+
+class TierForm(forms.Form):
+    """One tier; an empty row is none."""
+
+    from_tokens = forms.CharField(max_length=24, required=False, label="From tokens in a month")
+    percent = forms.DecimalField(
+        required=False, label="Percent off", max_digits=5, decimal_places=2, min_value=Decimal("0.01"), max_value=100
+    )
+
+    def clean_from_tokens(self) -> int | None:
+        text = str(self.cleaned_data["from_tokens"]).replace(",", "").replace(" ", "")
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**18):
+            raise ValidationError("Enter a whole number of tokens above zero, such as 1,000,000,000.")
+        return int(text)
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        if not self.errors and (data.get("from_tokens") is None) != (data.get("percent") is None):
+            raise ValidationError("A tier needs both: from how many tokens on, and how much off.")
+        return data
+
+
+class TierFormSet(forms.BaseFormSet):  # type: ignore[type-arg]  # not subscriptable when it runs
+    def tiers(self) -> list[Tier]:
+        rows = [form.cleaned_data for form in self.forms if form.cleaned_data.get("from_tokens") is not None]
+        return [Tier(row["from_tokens"], int(row["percent"] * 100)) for row in rows]
+
+
+def tier_forms(data: Any = None, tiers: Sequence[Tier] = ()) -> TierFormSet:
+    """A row for each tier and some empty ones."""
+    made = forms.formset_factory(TierForm, formset=TierFormSet, extra=3, max_num=20)
+    initial = [{"from_tokens": f"{tier.from_tokens:,}", "percent": Decimal(tier.basis_points) / 100} for tier in tiers]
+    return cast(TierFormSet, made(data, initial=initial, prefix="tier"))

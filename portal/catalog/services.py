@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from django.db import transaction
 
-from billing.pricing.services import give_discount, set_price
+from billing.pricing.models import VolumeTier
+from billing.pricing.selectors import Tier, volume_tiers
+from billing.pricing.services import give_discount, set_price, set_volume_tiers
 from portal.audit.services import record_event
 from portal.catalog.models import Deployment, Model
 from portal.organizations.models import Organization
@@ -105,7 +108,7 @@ def change_price(
 def discount_price(
     *,
     key: str,
-    model: Model,
+    model: Model | None,
     organization: Organization,
     basis_points: int,
     effective_from: datetime,
@@ -113,11 +116,14 @@ def discount_price(
     reason: str,
     actor: User,
 ) -> None:
-    """So much off the model's list price for one organization. Once per key. Raises InvalidPrice or KeyReused."""
+    """So much off the model's list price, or off all, for one organization. Once per key.
+
+    Raises InvalidPrice or KeyReused.
+    """
     discount = give_discount(
         key=key,
         organization_id=organization.id,
-        model=model.name,
+        model=model.name if model else "",
         basis_points=basis_points,
         effective_from=effective_from,
         effective_until=effective_until,
@@ -130,10 +136,29 @@ def discount_price(
         organization_id=organization.id,
         actor=actor,
         action="price.discounted",
-        subject=model,
+        subject=model or discount,
         after={
             "basis_points": basis_points,
             "effective_until": effective_until.isoformat() if effective_until else None,
         },
         reason=reason,
     )
+
+
+@transaction.atomic
+def change_volume_tiers(*, tiers: Sequence[Tier], actor: User) -> None:
+    """Replace the volume tiers; what this month was given stays. A repeat changes nothing. Raises InvalidPrice."""
+    before = volume_tiers()
+    set_volume_tiers(tiers)
+    after = volume_tiers()
+    if before != after:
+        record_event(
+            organization_id=None,
+            actor=actor,
+            action="volume_tiers.changed",
+            # The tiers change as a whole; none of them is the subject.
+            subject=VolumeTier(id=0),
+            label="volume tiers",
+            before={str(tier.from_tokens): tier.basis_points for tier in before},
+            after={str(tier.from_tokens): tier.basis_points for tier in after},
+        )

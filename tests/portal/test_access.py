@@ -96,6 +96,8 @@ OPERATOR_POST_ONLY = {
     "operator_suspension",
     "operator_price",
     "operator_discount",
+    "operator_any_discount",
+    "operator_tiers",
     "operator_period_close",
     "operator_invoice_run",
     "operator_invoice_credit",

@@ -16,13 +16,14 @@ from billing.accounts.models import BillingAccount
 from billing.invoices.models import Invoice
 from billing.invoices.runs import run_month
 from billing.pricing.models import Price
-from billing.pricing.selectors import current_price, price_history
+from billing.pricing.selectors import current_price, price_history, volume_tiers
 from billing.reconciliation.models import PeriodClose
+from billing.rollups import services as rollups
 from billing.usage.services import finish_records, open_records
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Model
 from portal.users.models import User
-from tests.factories.billing import ending, opening
+from tests.factories.billing import ending, make_price, opening
 from tests.factories.portal import Cast
 
 pytestmark = pytest.mark.django_db
@@ -153,3 +154,99 @@ def test_what_is_kept_how_long_and_what_would_go_is_shown(
     settings.USAGE_RETENTION_MONTHS = 1
     assert b"USAGE_RETENTION_MONTHS" in browser.get(address).content
     assert b"1 months after their month" in browser.get(address).content
+
+
+def tier_fields(*tiers: tuple[str, str]) -> dict[str, str]:
+    fields = {"tier-TOTAL_FORMS": str(len(tiers)), "tier-INITIAL_FORMS": "0"}
+    for number, (tokens, percent) in enumerate(tiers):
+        fields |= {f"tier-{number}-from_tokens": tokens, f"tier-{number}-percent": percent}
+    return fields
+
+
+def test_tiers_are_previewed_on_last_month_before_they_are_saved(
+    cast: Cast, model: Model, signed_in: Browser, calls: None
+) -> None:
+    account = BillingAccount.objects.get(organization=cast.organization)
+    price = Price.objects.get(model=model.name)
+    first = (timezone.now().replace(day=1, hour=12) - timedelta(days=1)).replace(day=1)
+    earlier = (first - timedelta(days=1)).replace(day=10)
+    row = opening(account, price, started_at=earlier)
+    open_records([row])
+    finish_records([ending(row.request_id, finished_at=earlier)])
+    rollups.take_pending(now=timezone.now())
+    browser, address = signed_in(cast.oda), reverse("portal:operator_tiers")
+    # 1,100 tokens in the month before: the lower tier, a tenth off the 666,000 nano of last month's two calls.
+    fields = tier_fields(("1,000", "10"), ("2 000", "50"), ("", ""))
+    answer = browser.post(address, {**fields, "preview": "1"})
+    assert answer.status_code == 200
+    preview = answer.context["tiers_preview"]
+    assert (preview["billed_nano"], preview["proposed_nano"]) == (666_000, 599_400)
+    assert [(row.tokens, row.basis_points, tenant) for row, tenant in preview["rows"]] == [
+        (1100, 1000, cast.organization)
+    ]
+    assert volume_tiers() == []
+    for _ in range(2):
+        assert browser.post(address, fields).status_code == 302
+    assert [(tier.from_tokens, tier.basis_points) for tier in volume_tiers()] == [(1000, 1000), (2000, 5000)]
+    assert AuditEvent.objects.filter(action="volume_tiers.changed", actor=cast.oda).count() == 1
+    assert b"1,000" in browser.get(reverse("portal:operator_volume")).content
+    assert browser.post(address, tier_fields(("", ""))).status_code == 302
+    assert volume_tiers() == []
+
+
+@pytest.mark.parametrize(
+    ("tiers", "message"),
+    [
+        ([("1000", "20"), ("2000", "10")], b"must be higher than below"),
+        ([("1000", "")], b"needs both"),
+        ([("many", "5")], b"whole number of tokens"),
+        ([("1000", "101")], b"less than or equal to 100"),
+    ],
+)
+def test_odd_tiers_are_refused_with_the_reason(
+    cast: Cast, model: Model, signed_in: Browser, tiers: list[tuple[str, str]], message: bytes
+) -> None:
+    for extra in ({}, {"preview": "1"}):
+        answer = signed_in(cast.oda).post(reverse("portal:operator_tiers"), tier_fields(*tiers) | extra)
+        assert answer.status_code == 400
+        assert message in answer.content
+    assert volume_tiers() == []
+
+
+def test_a_discount_on_all_models_is_previewed_and_leaves_agreed_prices_alone(
+    cast: Cast, model: Model, signed_in: Browser, calls: None
+) -> None:
+    browser, address = signed_in(cast.oda), reverse("portal:operator_any_discount")
+    form = {"organization": cast.organization.slug, "percent": "50", "reason": "start", "key": str(uuid.uuid4())}
+    change, tenant = browser.post(address, {**form, "preview": "1"}).context["discount_preview"]
+    assert (change.requests, change.billed_nano, change.proposed_nano, tenant) == (
+        2, 666_000, 333_000, cast.organization
+    )  # fmt: skip
+    listed = current_price(model.name, timezone.now())
+    assert current_price(model.name, timezone.now(), cast.organization.id) == listed
+    for _ in range(2):
+        assert browser.post(address, form).status_code == 302
+    own = current_price(model.name, timezone.now(), cast.organization.id)
+    assert own
+    assert listed
+    assert own.output_nano * 2 == listed.output_nano
+    event = AuditEvent.objects.get(action="price.discounted")
+    assert (event.organization_id, event.reason) == (cast.organization.id, "start")
+    assert b"start" in browser.get(reverse("portal:operator_volume")).content
+    assert browser.post(address, {**form, "organization": "nobody"}).status_code == 400
+
+
+def test_agreed_prices_and_what_they_settled_stay_out_of_the_preview_of_a_discount(
+    cast: Cast, model: Model, signed_in: Browser
+) -> None:
+    account = BillingAccount.objects.get(organization=cast.organization)
+    first = (timezone.now().replace(day=1, hour=12) - timedelta(days=1)).replace(day=1)
+    agreed = make_price(model.name, at=first - timedelta(days=40), organization_id=cast.organization.id)
+    row = opening(account, agreed, started_at=first)
+    open_records([row])
+    finish_records([ending(row.request_id, finished_at=first)])
+    browser = signed_in(cast.oda)
+    form = {"organization": cast.organization.slug, "percent": "50", "reason": "x", "key": str(uuid.uuid4())}
+    answer = browser.post(reverse("portal:operator_any_discount"), {**form, "preview": "1"})
+    assert answer.context["discount_preview"][0].requests == 0
+    assert b"Agreed prices" in answer.content
