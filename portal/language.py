@@ -1,4 +1,4 @@
-"""Pages and mails are in the reader's language: the one they chose in their account, else what their browser asks for."""
+"""Pages and mails are in the reader's language: that of their account, else the one their browser asks for."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from django.utils import timezone
 
 from billing.usage import selectors as usage
+from billing.usage.running import running
 from portal.api_keys.models import ApiKey
 from portal.organizations.models import Organization
 from portal.quotas.models import Quota, QuotaKind, Window
@@ -39,16 +40,21 @@ class Counts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QuotaUse:
-    """`used` is None for windows too short to be read from records. Spend is in nano-units."""
+    """What records say: of a minute's limit, what started in the last 60 s; of calls at one time, what is under way.
+    Spend is in nano-units. `resets_at` is None where nothing begins anew at a moment."""
 
     quota: Quota
-    used: int | None
+    used: int
     resets_at: datetime | None
 
     @property
+    def left(self) -> int:
+        return max(0, self.quota.limit - self.used)
+
+    @property
     def per_mille(self) -> int:
-        if self.used is None or not self.quota.limit:
-            return 1000 if self.used is not None else 0
+        if not self.quota.limit:
+            return 1000
         return min(1000, 1000 * self.used // self.quota.limit)
 
 
@@ -88,23 +94,40 @@ def used_in(organization_id: int, limit: QuotaLimit, start: datetime, end: datet
     group = {"organization": "total", "project": "project", "api_key": "api_key", "member": "api_key"}[limit.scope]
     keys = {""} if group == "total" else {str(limit.scope_id)}
     if limit.scope == "member":
-        made = ApiKey.objects.filter(organization_id=organization_id, created_by_id=limit.scope_id)
-        keys = {str(key_id) for key_id in made.values_list("id", flat=True)}
+        keys = {str(key_id) for key_id in _keys_of(organization_id, limit)}
     if limit.model:
         group, keys = f"{group}_model", {f"{key}|{limit.model}" for key in keys}
     rows = usage.summary(organization_id, start, end, group)
     return sum(measure(row, limit.kind, cached_percent) for row in rows if row.key in keys)
 
 
+def _keys_of(organization_id: int, limit: QuotaLimit) -> set[int]:
+    """The keys that the limit's member made."""
+    made = ApiKey.objects.filter(organization_id=organization_id, created_by_id=limit.scope_id)
+    return set(made.values_list("id", flat=True))
+
+
+def running_of(organization_id: int, limit: QuotaLimit) -> int:
+    """Calls under way that the limit counts. One or two queries."""
+    keys = _keys_of(organization_id, limit) if limit.scope == "member" else {limit.scope_id}
+    ids = {"organization": lambda row: organization_id in keys, "project": lambda row: row.project_id in keys}
+    is_of_scope = ids.get(limit.scope, lambda row: row.api_key_id in keys)
+    return sum(row.count for row in running(organization_id) if is_of_scope(row) and limit.model in ("", row.model))
+
+
 def uses_of(organization: Organization, quotas: list[Quota], *, cached_percent: int) -> list[QuotaUse]:
-    """At most two queries for each calendar limit."""
+    """At most two queries for each limit."""
     now = timezone.now()
     uses = []
     for quota in quotas:
-        if quota.window not in CALENDAR:
-            uses.append(QuotaUse(quota, None, None))
+        limit = as_limit(quota)
+        if quota.kind == QuotaKind.CONCURRENCY:
+            uses.append(QuotaUse(quota, running_of(organization.id, limit), None))
             continue
-        start, end = window_bounds(quota.window, organization.time_zone, now)
-        used = used_in(organization.id, as_limit(quota), start, end, cached_percent)
-        uses.append(QuotaUse(quota, used, None if quota.window == Window.LIFETIME else end))
+        start, end = now - timedelta(seconds=60), now
+        if quota.window in CALENDAR:
+            start, end = window_bounds(quota.window, organization.time_zone, now)
+        used = used_in(organization.id, limit, start, end, cached_percent)
+        begins_anew = quota.window in CALENDAR and quota.window != Window.LIFETIME
+        uses.append(QuotaUse(quota, used, end if begins_anew else None))
     return uses

@@ -6,9 +6,10 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
+from billing.ledger import selectors as ledger
 from portal import access
 from portal.api_keys import selectors as api_keys
 from portal.catalog.selectors import published_models
@@ -54,6 +55,16 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
     return member_page(
         request, member, "limits", "portal/quotas/limits.html", context, status=400 if form.errors else 200
     )
+
+
+@login_required
+def gauges(request: HttpRequest, slug: str) -> HttpResponse:
+    """What is used now, as parts that take the places of those on the page; asked every few seconds."""
+    member = access.member_for(request.user, slug)
+    organization = member.organization
+    uses = uses_of(organization, selectors.quotas_of(organization), cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT)
+    context = {"uses": uses, "currency": ledger.balance(organization.id).currency}
+    return render(request, "portal/quotas/_gauges.html", context)
 
 
 @login_required

@@ -114,8 +114,12 @@ const playgroundCode = (() => {
     const [module, name, base] =
       protocol === "messages" ? ["anthropic", "Anthropic", setup.root_url] : ["openai", "OpenAI", setup.api_base_url];
     const head = `import os\nfrom ${module} import ${name}\n\nclient = ${name}(base_url=${JSON.stringify(base)}, api_key=os.environ["API_KEY"])\n`;
+    // The Anthropic client has no names for the sampling settings; the protocol does.
+    const { temperature, top_p, ...named } = body;
+    const sampled = Object.fromEntries(Object.entries({ temperature, top_p }).filter(([, value]) => value !== undefined));
+    const extra = Object.keys(sampled).length ? { extra_body: sampled } : {};
     if (protocol === "messages")
-      return `${head}\nwith client.messages.stream(\n${keywords(body)}) as stream:\n    for text in stream.text_stream:\n        print(text, end="", flush=True)\n    print(stream.get_final_message().usage)`;
+      return `${head}\nwith client.messages.stream(\n${keywords({ ...named, ...extra })}) as stream:\n    for text in stream.text_stream:\n        print(text, end="", flush=True)\n    print(stream.get_final_message().usage)`;
     const [method, reader] =
       protocol === "chat"
         ? ["chat.completions.create", `for chunk in stream:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or "", end="", flush=True)`]

@@ -60,7 +60,7 @@ def sign_up(page: Page, email: str) -> None:
     page.get_by_test_id("mail").get_by_role("link").first.click()
     page.get_by_role("button", name="Yes, confirm").click()
     expect(page.get_by_role("heading", name="Get started")).to_be_visible()
-    expect(page.get_by_text("$5.00").first).to_be_visible()
+    expect(page.get_by_text("You have $5.00 of credit")).to_be_visible()
 
 
 def make_key(page: Page) -> str:

@@ -283,6 +283,8 @@ def test_public_pages_need_no_account(name: str) -> None:
 
 
 def test_design_page_exists_in_development_only(settings: Any) -> None:
+    assert Client().get("/design").status_code == 200
+    settings.PUBLIC_URL = "https://tokens.example.com"
     assert Client().get("/design").status_code == 404
     settings.DEBUG = True
     assert Client().get("/design").status_code == 200
