@@ -78,6 +78,7 @@ class FanOut:
             usage.completion_tokens += end.usage.completion_tokens
             usage.reasoning_tokens += end.usage.reasoning_tokens
         self.is_finished = True
+            usage.cache_write_tokens += end.usage.cache_write_tokens
         failed = next((end for end in ends if isinstance(end, Failed)), None)
         if failed is not None:
             self._stream.append(Failed(failed.code, failed.message, usage, failed.fields))

@@ -386,7 +386,12 @@ class Generation:
         cost_nano = await self._write(attempt, status, usage, error_code)
         if cost_nano is None:
             cost_nano = rate(
-                self._price, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, usage.reasoning_tokens
+                self._price,
+                usage.prompt_tokens,
+                usage.cached_tokens,
+                usage.completion_tokens,
+                usage.reasoning_tokens,
+                usage.cache_write_tokens,
             ).total_nano
         await self._settle(cost_nano, usage)
 
@@ -414,6 +419,9 @@ class Generation:
             duration_ms=(now - self._accepted_at) * 1000,
             finished_at=datetime.now(UTC),
             is_estimated=attempt.stream.is_estimated,
+            cache_write_tokens=min(
+                usage.cache_write_tokens, usage.prompt_tokens - min(usage.cached_tokens, usage.prompt_tokens)
+            ),
             statement=_statement(attempt, usage),
         )
         # The opening row first: a finish that overtook it would find nothing to finish.

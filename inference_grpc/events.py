@@ -15,12 +15,14 @@ FinishReason = Literal["eos", "stop_string", "length", "context_full", "tool_cal
 
 @dataclass(slots=True)
 class Usage:
-    """Token counts of one request. Cached are part of prompt, reasoning part of completion."""
+    """Token counts of one request. Cached ones and those written to a cache are part of prompt, reasoning part of
+    completion. An engine writes to its cache at no cost and says 0; upstreams that charge for it say how many."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
 
 
 @dataclass(slots=True)

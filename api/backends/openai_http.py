@@ -314,9 +314,17 @@ def _data_of(block: bytes) -> bytes:
 def _usage_of(usage: dict[str, Any]) -> Usage:
     prompt = usage.get("prompt_tokens") or 0
     completion = usage.get("completion_tokens") or 0
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    details = usage.get("prompt_tokens_details") or {}
+    cached = min(details.get("cached_tokens") or 0, prompt)
+    # OpenAI's field, and what gateways before Anthropic's models call it; all count these tokens in the prompt's.
+    written = (
+        details.get("cache_write_tokens")
+        or details.get("cache_creation_tokens")
+        or usage.get("cache_creation_input_tokens")
+        or 0
+    )
     reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
-    return Usage(prompt, min(cached, prompt), completion, min(reasoning, completion))
+    return Usage(prompt, cached, completion, min(reasoning, completion), min(written, prompt - cached))
 
 
 def _logprobs(entries: list[dict[str, Any]] | None) -> list[TokenLogprob] | None:

@@ -48,8 +48,8 @@ def tool_use_id(call_id: str) -> str:
 def usage_of(usage: Usage) -> dict[str, Any]:
     """The three input parts are disjoint here; their sum is the engine's prompt tokens."""
     return {
-        "input_tokens": usage.prompt_tokens - usage.cached_tokens,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": usage.prompt_tokens - usage.cached_tokens - usage.cache_write_tokens,
+        "cache_creation_input_tokens": usage.cache_write_tokens,
         "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
@@ -59,7 +59,7 @@ def usage_of(usage: Usage) -> dict[str, Any]:
 def _message_usage(usage: Usage) -> dict[str, Any]:
     return {
         **usage_of(usage),
-        "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+        "cache_creation": {"ephemeral_5m_input_tokens": usage.cache_write_tokens, "ephemeral_1h_input_tokens": 0},
         "service_tier": "standard",
     }
 

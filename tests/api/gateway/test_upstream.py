@@ -139,6 +139,33 @@ async def test_usage_is_asked_for_and_becomes_the_record(upstream: Upstream, bac
     assert not stream.is_estimated
 
 
+async def test_the_upstreams_fingerprint_is_passed_on(upstream: Upstream, backend: OpenAiBackend) -> None:
+    upstream.frames = [{**chunk("x"), "system_fingerprint": "fp_up"}, chunk(finish="stop"), "[DONE]"]
+    events = await read(submit(backend))
+    assert isinstance(events[0], Started)
+    assert events[0].fingerprint == "fp_up"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 5}},
+        {"prompt_tokens_details": {"cached_tokens": 4, "cache_creation_tokens": 5}},
+        {"prompt_tokens_details": {"cached_tokens": 4}, "cache_creation_input_tokens": 5},
+        # More than the prompt has left cannot be.
+        {"prompt_tokens_details": {"cached_tokens": 6, "cache_write_tokens": 50}},
+    ],
+)
+async def test_tokens_written_to_the_upstreams_cache_are_counted(
+    upstream: Upstream, backend: OpenAiBackend, said: dict[str, Any]
+) -> None:
+    usage = {"prompt_tokens": 11, "completion_tokens": 3, **said}
+    upstream.frames = [chunk("Hi"), chunk(finish="stop"), {"choices": [], "usage": usage}, "[DONE]"]
+    counts = (await read(submit(backend)))[-1].usage
+    cached = said["prompt_tokens_details"]["cached_tokens"]
+    assert (counts.prompt_tokens, counts.cached_tokens, counts.cache_write_tokens) == (11, cached, 5)
+
+
 async def test_without_usage_the_deltas_are_counted_and_marked(upstream: Upstream, backend: OpenAiBackend) -> None:
     upstream.frames = [chunk("a"), chunk("b"), chunk(finish="length"), "[DONE]"]
     stream = submit(backend)
