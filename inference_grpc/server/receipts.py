@@ -251,7 +251,7 @@ class ReceiptJournal:
             execute(
                 "UPDATE open_requests SET prompt_tokens = ?, cached_tokens = ?, completion_tokens = ?, "
                 "reasoning_tokens = ? WHERE key = ?",
-                (*astuple(write.usage), write.key),
+                (*_counts(write.usage), write.key),
             )
         else:
             execute("DELETE FROM open_requests WHERE key = ?", (write.key,))
@@ -284,13 +284,18 @@ class ReceiptJournal:
         return ReceiptPage([_receipt(row) for row in rows], last_sequence)
 
 
+def _counts(usage: Usage) -> tuple[int, int, int, int]:
+    """What an engine counts; only upstreams of another kind write to a cache at a price."""
+    return usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, usage.reasoning_tokens
+
+
 def _values(receipt: Receipt) -> tuple[object, ...]:
     return (
         receipt.request_id,
         receipt.model,
         receipt.tenant,
         receipt.status,
-        *astuple(receipt.usage),
+        *_counts(receipt.usage),
         receipt.error_code,
         receipt.started_unix_ms,
         receipt.finished_unix_ms,
