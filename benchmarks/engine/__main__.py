@@ -1,9 +1,10 @@
-"""Tokens per second and time to the first token of this engine beside its peers, in one process, in turn.
+"""Prefill and decoding of this engine beside its peers, on the same file, in one process, in turn, with one thread.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.engine [--rounds 3] [--report docs/benchmarks/engine-cpu.md]
+    OMP_NUM_THREADS=1 python -m benchmarks.engine [--rounds 5] [--report docs/benchmarks/engine-cpu.md]
 
-llama.cpp takes part where `xllamacpp` is installed. Other work on the machine moves wall times; the CPU time of the
-process, measured beside them, moves less.
+llama.cpp takes part where `xllamacpp` can be imported; it is no dependency of ours: `pip install --no-deps --target DIR
+xllamacpp`, then PYTHONPATH=DIR. Other work on the machine moves wall times; the CPU time of the process, measured
+beside them, moves less.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import importlib.util
 import os
 import platform
 import random
+from collections import defaultdict
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -22,87 +25,120 @@ import torch
 from benchmarks.engine.contestants import Contestant, LlamaCpp, OurEngine, Timing, Transformers
 from inference_grpc.model.resolve import EMBEDDED_MODEL, resolve_model
 
-CONCURRENCIES = (1, 8)
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """`at_once` prompts; what is counted is the tokens of the prompts, or those that follow the first one of each."""
+
+    name: str
+    at_once: int
+    prompt_tokens: int
+    tokens: int
+
+    @property
+    def is_prefill(self) -> bool:
+        return self.tokens == 1
+
+    @property
+    def counted(self) -> int:
+        return self.at_once * (self.prompt_tokens if self.is_prefill else self.tokens - 1)
+
+
+TASKS = (
+    Task("prefill", at_once=1, prompt_tokens=512, tokens=1),
+    Task("decode, 1 at once", at_once=1, prompt_tokens=64, tokens=65),
+    Task("decode, 8 at once", at_once=8, prompt_tokens=64, tokens=65),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Milliseconds for each counted token."""
+
+    wall_ms: float
+    cpu_ms: float
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
     parser.add_argument("--model", default=EMBEDDED_MODEL, help="an embedded model or the path of a GGUF file")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--prompt-tokens", type=int, default=64)
-    parser.add_argument("--tokens", type=int, default=64, help="generated for each prompt")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--report", type=Path, help="write the table to this Markdown file too")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(1)
 
     _, path = resolve_model(arguments.model)
     contestants: list[Contestant] = [OurEngine(arguments.model), Transformers(path)]
     if importlib.util.find_spec("xllamacpp") is not None:
-        contestants.append(LlamaCpp(path, max(CONCURRENCIES)))
-    timings = measure(contestants, arguments)
+        contestants.append(LlamaCpp(path, max(task.at_once for task in TASKS)))
+    costs = measure(contestants, arguments.rounds)
     for contestant in contestants:
         contestant.close()
-    text = report(contestants, timings, arguments)
+    text = report(contestants, costs, arguments)
     print(text)
     if arguments.report:
         arguments.report.write_text(text)
 
 
-def measure(contestants: list[Contestant], arguments: argparse.Namespace) -> dict[tuple[str, int], list[Timing]]:
+def measure(contestants: list[Contestant], rounds: int) -> dict[tuple[str, str], list[Cost]]:
     chance = random.Random(1)
-    timings: dict[tuple[str, int], list[Timing]] = {}
+
+    def prompts(task: Task) -> list[list[int]]:
+        """New ones each time: none is found in a prefix cache."""
+        return [[chance.randrange(1000, 40_000) for _ in range(task.prompt_tokens)] for _ in range(task.at_once)]
+
+    costs: dict[tuple[str, str], list[Cost]] = defaultdict(list)
     for contestant in contestants:
         contestant.run([[5, 6, 7]], 2)
-    for _ in range(arguments.rounds):
-        for concurrency in CONCURRENCIES:
-            # New prompts each time: none is found in a prefix cache.
-            prompts = [
-                [chance.randrange(1000, 40_000) for _ in range(arguments.prompt_tokens)] for _ in range(concurrency)
-            ]
+    for _ in range(rounds):
+        for task in TASKS:
             for contestant in contestants:
-                timing = contestant.run(prompts, arguments.tokens)
-                timings.setdefault((contestant.name, concurrency), []).append(timing)
-    return timings
+                whole = contestant.run(prompts(task), task.tokens)
+                # Decoding is what a longer answer costs beyond a prompt and its first token.
+                start = Timing(0.0, 0.0) if task.is_prefill else contestant.run(prompts(task), 1)
+                cost = Cost(
+                    (whole.wall_s - start.wall_s) / task.counted * 1000,
+                    (whole.cpu_s - start.cpu_s) / task.counted * 1000,
+                )
+                costs[task.name, contestant.name].append(cost)
+    return costs
 
 
 def report(
-    contestants: list[Contestant], timings: dict[tuple[str, int], list[Timing]], arguments: argparse.Namespace
+    contestants: list[Contestant], costs: dict[tuple[str, str], list[Cost]], arguments: argparse.Namespace
 ) -> str:
+    prefill, decode = TASKS[0], TASKS[-1]
     lines = [
         "# The engine on a CPU, beside its peers",
         "",
-        f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, "
-        f"{arguments.threads} thread(s), Python {platform.python_version()}, torch {torch.__version__}.",
-        f"Model {arguments.model}; prompts of {arguments.prompt_tokens} random tokens, {arguments.tokens} generated "
-        f"greedily for each. Medians of {arguments.rounds} rounds in which the contestants took turns.",
+        f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, one "
+        f"thread, Python {platform.python_version()}, torch {torch.__version__}.",
+        f"Model {arguments.model}, the same file for all. Medians of {arguments.rounds} rounds in which they "
+        "took turns.",
         "",
-        "- Tokens per second: all generated tokens by the time from first submission to last token, prefill included.",
-        "- CPU per token: of the whole process. Where other work shares the cores, trust this column.",
+        f"- Prefill: a prompt of {prefill.prompt_tokens} random tokens and the first token after it.",
+        f"- Decode: {decode.tokens - 1} more tokens after {decode.prompt_tokens} of a prompt, greedily; the prompt"
+        " is measured apart and taken off.",
+        "- CPU: of the whole process. Where other work shares the cores, trust this column.",
         "- Ratios are this engine against the peer: above 1, this engine is faster or cheaper.",
         "- Made by `OMP_NUM_THREADS=1 python -m benchmarks.engine --report docs/benchmarks/engine-cpu.md`.",
         "",
-        "| engine | precision | at once | tokens/s | ratio | CPU ms/token | ratio | TTFT ms |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| task | engine | precision | tokens/s | ratio | CPU ms/token | ratio |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for concurrency in CONCURRENCIES:
-        ours_rate, ours_cpu, _ = summary(timings[contestants[0].name, concurrency], concurrency * arguments.tokens)
+    for task in TASKS:
+        ours = middle(costs[task.name, contestants[0].name])
         for contestant in contestants:
-            rate, cpu_ms, ttft_ms = summary(timings[contestant.name, concurrency], concurrency * arguments.tokens)
+            cost = middle(costs[task.name, contestant.name])
             lines.append(
-                f"| {contestant.name} | {contestant.precision} | {concurrency} | {rate:.1f} | {ours_rate / rate:.2f} | "
-                f"{cpu_ms:.1f} | {cpu_ms / ours_cpu:.2f} | {ttft_ms:.0f} |"
+                f"| {task.name} | {contestant.name} | {contestant.precision} | {1000 / cost.wall_ms:.1f} | "
+                f"{cost.wall_ms / ours.wall_ms:.2f} | {cost.cpu_ms:.2f} | {cost.cpu_ms / ours.cpu_ms:.2f} |"
             )
     return "\n".join(lines) + "\n"
 
 
-def summary(timings: list[Timing], tokens: int) -> tuple[float, float, float]:
-    """Tokens per second, CPU milliseconds per token, milliseconds to the first token: medians."""
-    return (
-        tokens / median(timing.wall_s for timing in timings),
-        median(timing.cpu_s for timing in timings) / tokens * 1000,
-        median(timing.ttft_s for timing in timings) * 1000,
-    )
+def middle(costs: list[Cost]) -> Cost:
+    return Cost(median(cost.wall_ms for cost in costs), median(cost.cpu_ms for cost in costs))
 
 
 def processor() -> str:

@@ -7,7 +7,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
 from typing import Any, Protocol
 
 import torch
@@ -16,14 +15,13 @@ from inference_grpc.config import EngineConfig
 from inference_grpc.core.backend import StepRows
 from inference_grpc.core.request import Request, SamplingParams
 from inference_grpc.engine import load_backend
-from inference_grpc.events import Failed, Finished, TextDelta
+from inference_grpc.events import Failed, Finished
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
     wall_s: float
     cpu_s: float  # of the whole process
-    ttft_s: float  # mean over the prompts
 
 
 class Contestant(Protocol):
@@ -43,12 +41,10 @@ class OurEngine:
     def __init__(self, model: str) -> None:
         self._backend = load_backend(EngineConfig(model=model))
         self._changed = threading.Condition()
-        self._first: dict[int, float] = {}
         self._open: set[int] = set()
         self._backend.start(self._on_step)
 
     def run(self, prompts: list[list[int]], tokens: int) -> Timing:
-        self._first.clear()
         self._open = set(range(len(prompts)))
         started, cpu = time.perf_counter(), time.process_time()
         for key, prompt in enumerate(prompts):
@@ -57,19 +53,16 @@ class OurEngine:
         with self._changed:
             self._changed.wait_for(lambda: not self._open)
         ended = time.perf_counter()
-        return Timing(ended - started, time.process_time() - cpu, mean(self._first.values()) - started)
+        return Timing(ended - started, time.process_time() - cpu)
 
     def close(self) -> None:
         self._backend.close()
 
     def _on_step(self, rows: StepRows) -> None:
-        now = time.perf_counter()
         with self._changed:
             for key, event in rows:
                 if isinstance(event, Failed):
                     raise SystemExit(f"the engine failed: {event.message}")
-                if isinstance(event, TextDelta):
-                    self._first.setdefault(key, now)
                 if isinstance(event, Finished):
                     self._open.discard(key)
             self._changed.notify_all()
@@ -87,10 +80,7 @@ class Transformers:
     def run(self, prompts: list[list[int]], tokens: int) -> Timing:
         started, cpu = time.perf_counter(), time.process_time()
         self._generate(prompts, tokens)
-        wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu
-        started = time.perf_counter()
-        self._generate(prompts, 1)
-        return Timing(wall_s, cpu_s, time.perf_counter() - started)
+        return Timing(time.perf_counter() - started, time.process_time() - cpu)
 
     def _generate(self, prompts: list[list[int]], tokens: int) -> None:
         ids = torch.tensor(prompts)
@@ -116,14 +106,14 @@ class LlamaCpp:
 
         parameters: Any = xllamacpp.CommonParams()  # the package has no types
         parameters.model.path = str(path)
-        parameters.n_ctx = 512 * concurrency
+        parameters.n_ctx = 1024 * concurrency
         parameters.n_parallel = concurrency
         parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = torch.get_num_threads()
         parameters.verbosity = -1
         self._server = xllamacpp.Server(parameters)
 
     def run(self, prompts: list[list[int]], tokens: int) -> Timing:
-        def complete(prompt: list[int]) -> float:
+        def complete(prompt: list[int]) -> None:
             request = {
                 "prompt": prompt,
                 "n_predict": tokens,
@@ -134,11 +124,10 @@ class LlamaCpp:
             timings: dict[str, float] = self._server.handle_completions(request)["timings"]
             if timings["predicted_n"] != tokens:
                 raise SystemExit(f"llama.cpp made {timings['predicted_n']} tokens instead of {tokens}")
-            return timings["prompt_ms"] / 1000
 
         started, cpu = time.perf_counter(), time.process_time()
         with ThreadPoolExecutor(len(prompts)) as callers:
-            ttft_s = mean(callers.map(complete, prompts))
-        return Timing(time.perf_counter() - started, time.process_time() - cpu, ttft_s)
+            list(callers.map(complete, prompts))
+        return Timing(time.perf_counter() - started, time.process_time() - cpu)
 
     def close(self) -> None: ...

@@ -64,7 +64,7 @@ class Soak:
         self._chance = random.Random(seed)
         self._longest = longest
         # Room for one of the longest and a little, so that sequences push one another out.
-        pages = (longest + 64) // 16 + 4
+        pages = (longest + 200) // 16 + 4
         config = EngineConfig(
             model=model, pages=pages, max_sequences=16, prefill_tokens=1024, queue_limit=10_000, checkpoint_mib=1
         )
@@ -189,8 +189,8 @@ def report(outcome: Outcome, arguments: argparse.Namespace) -> str:
     return f"""# {arguments.requests} random requests, nothing lost
 
 {datetime.now(UTC):%Y-%m-%d}. Made by `python -m benchmarks.engine.soak --report docs/benchmarks/soak.md`: the whole
-engine on a hybrid of one Gated DeltaNet and one attention layer with a draft layer, {AT_ONCE} requests at once, prompts of up to
-{arguments.longest} tokens, memory for little more than the longest.
+engine on a hybrid of one Gated DeltaNet and one attention layer with a draft layer, {AT_ONCE} requests at once, prompts
+of up to {arguments.longest} tokens, memory for little more than the longest.
 
 | | |
 | --- | --- |
