@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from django.utils import timezone
 
 from billing.usage import selectors as usage
-from billing.usage.running import running
+from billing.usage.running import Running, running
 from portal.api_keys.models import ApiKey
 from portal.organizations.models import Organization
 from portal.quotas.models import Quota, QuotaKind, Window
@@ -109,10 +109,13 @@ def _keys_of(organization_id: int, limit: QuotaLimit) -> set[int]:
 
 def running_of(organization_id: int, limit: QuotaLimit) -> int:
     """Calls under way that the limit counts. One or two queries."""
-    keys = _keys_of(organization_id, limit) if limit.scope == "member" else {limit.scope_id}
-    ids = {"organization": lambda row: organization_id in keys, "project": lambda row: row.project_id in keys}
-    is_of_scope = ids.get(limit.scope, lambda row: row.api_key_id in keys)
-    return sum(row.count for row in running(organization_id) if is_of_scope(row) and limit.model in ("", row.model))
+    ids = _keys_of(organization_id, limit) if limit.scope == "member" else {limit.scope_id}
+
+    def counts(row: Running) -> bool:
+        owner = {"organization": organization_id, "project": row.project_id}.get(limit.scope, row.api_key_id)
+        return owner in ids and limit.model in ("", row.model)
+
+    return sum(row.count for row in running(organization_id) if counts(row))
 
 
 def uses_of(organization: Organization, quotas: list[Quota], *, cached_percent: int) -> list[QuotaUse]:
