@@ -1,4 +1,4 @@
-"""Names of projects and keys, which billing knows by number only: asked of whoever keeps them."""
+"""Names of projects, keys and who made these, which billing knows by number only: asked of whoever keeps them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ class Names:
     organization: str = ""
     projects: dict[int, str] = field(default_factory=dict)
     api_keys: dict[int, str] = field(default_factory=dict)
+    # Who made a key, by the key's id: the person's id and name.
+    key_makers: dict[int, tuple[int, str]] = field(default_factory=dict)
 
 
 def names_of(organization_id: int) -> Names:

@@ -16,6 +16,8 @@ from billing.money import from_minor, to_decimal
 DIVISIONS = {
     "project": "project_id",
     "api_key": "api_key_id",
+    # Who made the key.
+    "member": "api_key_id",
     "model": "model",
     "end_user": "end_user",
 }
@@ -104,6 +106,9 @@ def _parts(scope: Scope, division: str, names: Names) -> list[_Part]:
 
 def _identity(group: UsageGroup, division: str, names: Names) -> tuple[str, str]:
     value = getattr(group, DIVISIONS[division])
+    if division == "member":
+        number, name = names.key_makers.get(value or 0, ("", "(none)"))
+        return str(number), name
     if value in (None, ""):
         return "", "(none)"
     known = {"project": names.projects, "api_key": names.api_keys}.get(division, {})

@@ -12,7 +12,13 @@ from billing.exports.models import ExportFormat, ExportKind
 from billing.exports.reports import DIVISIONS
 from billing.money import MINOR_DIGITS, parse_nano, to_minor
 
-_DIVISION_NAMES = {"project": "Project", "api_key": "API key", "model": "Model", "end_user": "End user"}
+_DIVISION_NAMES = {
+    "project": "Project",
+    "api_key": "API key",
+    "member": "Member who made the key",
+    "model": "Model",
+    "end_user": "End user",
+}
 
 
 def read_minor(text: str, currency: str) -> int:
@@ -88,12 +94,20 @@ class ExportForm(forms.Form):
         help_text="For showback and chargeback.",
     )
     project = forms.ChoiceField(required=False, help_text="For requests.")
+    api_key = forms.ChoiceField(required=False, label="API key", help_text="For requests.")
     model = forms.ChoiceField(required=False, help_text="For requests.")
     end_user = forms.CharField(required=False, max_length=256, label="End user", help_text="For requests.")
 
-    def __init__(self, *args: Any, projects: list[tuple[str, str]], models: list[str], **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        projects: list[tuple[str, str]],
+        api_keys: list[tuple[str, str]],
+        models: list[tuple[str, str]],
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
-        for name, choices in (("project", projects), ("model", [(model, model) for model in models])):
+        for name, choices in (("project", projects), ("api_key", api_keys), ("model", models)):
             field = self.fields[name]
             assert isinstance(field, forms.ChoiceField)
             field.choices = [("", "All"), *choices]

@@ -15,8 +15,10 @@ from billing.errors import ExportRefused, InvalidPeriod, RecordsRetired
 from billing.exports import focus, selectors, services
 from billing.exports.models import ExportKind
 from portal import access
+from portal.api_keys import selectors as api_keys
 from portal.billing_pages import services as acts
 from portal.billing_pages.credit_forms import ExportForm
+from portal.billing_pages.forms import KEYS_OFFERED
 from portal.catalog import selectors as catalog
 from portal.organizations import selectors as organizations
 from portal.organizations.models import Member
@@ -37,7 +39,9 @@ def exports(request: HttpRequest, slug: str) -> HttpResponse:
 
 def _form(member: Member, *args: Any, **kwargs: Any) -> ExportForm:
     projects = [(str(project.id), project.name) for project in organizations.projects_of(member.organization)]
-    return ExportForm(*args, projects=projects, models=[model.name for model in catalog.all_models()], **kwargs)
+    keys = [(str(number), name) for number, name in api_keys.newest_names(member.organization, KEYS_OFFERED)]
+    models = [(model.name, model.name) for model in catalog.all_models()]
+    return ExportForm(*args, projects=projects, api_keys=keys, models=models, **kwargs)
 
 
 def _page(request: HttpRequest, member: Member, form: ExportForm) -> HttpResponse:
@@ -66,6 +70,7 @@ def _ask(request: HttpRequest, member: Member) -> HttpResponse:
                 period=data["period"],
                 group_by=data["group_by"],
                 project_id=int(data["project"]) if data["project"] else None,
+                api_key_id=int(data["api_key"]) if data["api_key"] else None,
                 model=data["model"],
                 end_user=data["end_user"],
                 actor=member.user,

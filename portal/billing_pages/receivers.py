@@ -28,11 +28,17 @@ def resume(organization_id: int, reason: str, **_: Any) -> None:
 
 @receiver(names_wanted)
 def name_parts(organization_id: int, **_: Any) -> Names:
-    """Of projects and keys, also of those that are gone from the pages."""
+    """Of projects, keys and who made these, also of those that are gone from the pages."""
     projects = Project.objects.filter(organization_id=organization_id)
     api_keys = ApiKey.objects.filter(organization_id=organization_id)
     return Names(
         organization=Organization.objects.values_list("name", flat=True).get(id=organization_id),
         projects=dict(projects.values_list("id", "name")),
         api_keys=dict(api_keys.values_list("id", "name")),
+        key_makers={
+            key_id: (user_id, name or email)
+            for key_id, user_id, name, email in api_keys.filter(created_by__isnull=False).values_list(
+                "id", "created_by", "created_by__name", "created_by__email"
+            )
+        },
     )

@@ -26,8 +26,11 @@ from billing.invoices.services import draft_invoice, finalize_invoice
 from billing.ledger.selectors import balance
 from billing.payments.models import PaymentEvent
 from billing.tax.models import TaxRate
+from portal.api_keys.services import issue
 from portal.audit.models import AuditEvent
 from portal.operator import services as operator
+from portal.organizations.models import Project
+from portal.users.models import User
 from tests.factories.billing import USD, make_account, make_calls, make_price
 from tests.factories.portal import make_cast
 from tests.fakes.stripe import FakeStripe
@@ -371,3 +374,17 @@ def test_the_payload_is_shown_without_sending(invoice, capsys):
     assert [request["path"] for request in document["requests"]][-1] == "/v1/invoices/{invoice.id}/send"
     with pytest.raises(CommandError, match="no invoice NOPE"):
         call_command("show_payload", "NOPE")
+
+    def test_a_file_of_one_key_and_a_report_by_member(self, ada, org, fake, invoice):
+        user = User.objects.get(id=int(ada.session["_auth_user_id"]))
+        key = issue(project=Project.objects.get(organization=org, is_default=True), name="Mine", actor=user).api_key
+        assert "Mine" in ada.get(page("exports", org.slug)).content.decode()
+        assert self.ask(ada, org, api_key=str(key.id)).status_code == 302
+        assert Export.objects.get().api_key_id == key.id
+        assert make(Export.objects.get().id).row_count == 0
+        assert self.ask(ada, org, api_key="999999").status_code == 400
+        assert self.ask(ada, org, kind="chargeback", group_by="member").status_code == 302
+        export = make(Export.objects.latest("id").id)
+        answer = ada.get(page("export_download", org.slug, export.id))
+        rows = list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode())))
+        assert sum(Decimal(row["total"]) for row in rows) == Decimal(invoice.total_minor).scaleb(-2)
