@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 EngineKind = Literal["torch", "scripted"]
+DEVICES = ("cpu", "cuda")
 ENGINE_KINDS: tuple[EngineKind, ...] = ("torch", "scripted")
 
 
@@ -40,6 +41,16 @@ class EngineConfig:
         metadata=_about(
             "ENGINE_PRECISION", "auto (as the model is stored), bf16, fp8, nvfp4, or the path of a recipe (TOML)."
         ),
+    )
+    device: str = field(
+        default="cpu",
+        metadata=_about(
+            "ENGINE_DEVICE", "cpu, or cuda: the NVIDIA GPU of this machine (python -m kernels.gates first)."
+        ),
+    )
+    batch_invariant: int = field(
+        default=0,
+        metadata=_about("ENGINE_BATCH_INVARIANT", "1: on cuda a text is the same alone and in any batch; slower."),
     )
     listen: str = field(
         default="127.0.0.1:50051",
@@ -173,6 +184,10 @@ def _parse(setting: Field[Any], text: str) -> object:
 def _check(config: EngineConfig) -> None:
     if config.kind not in ENGINE_KINDS:
         raise _refuse("kind", config.kind, f"use one of {', '.join(ENGINE_KINDS)}.")
+    if config.device not in DEVICES:
+        raise _refuse("device", config.device, f"use one of {', '.join(DEVICES)}.")
+    if config.batch_invariant > 1:
+        raise _refuse("batch_invariant", config.batch_invariant, "use 0 or 1.")
     if not config.model:
         raise _refuse("model", config.model, "name a model or the path of a GGUF file.")
     host, colon, port = config.listen.rpartition(":")

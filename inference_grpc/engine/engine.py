@@ -49,6 +49,8 @@ class Engine:
         self.cache = cache
         self.scheduler = scheduler
         self._runner = runner
+        if runner.runs_beside:
+            runner.meanwhile = self._tell  # what the last step said leaves while the GPU is at the next
         self._queue_limit = queue_limit
         self._clock = clock
         self._open: dict[int, OpenRequest] = {}
@@ -146,7 +148,8 @@ class Engine:
                 raise RuntimeError("nothing can be scheduled although sequences wait")
         except Exception as error:  # the edge of the device thread: anything may come out of a driver
             self._fault(error)
-        self._tell()
+        if not (self._runner.runs_beside and self.scheduler.has_work):
+            self._tell()
 
     def _expire(self) -> None:
         now_ms = self._clock() * 1000

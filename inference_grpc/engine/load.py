@@ -17,9 +17,10 @@ from inference_grpc.engine.engine import Engine
 from inference_grpc.engine.prepare import Preparer
 from inference_grpc.engine.runner import Runner
 from inference_grpc.engine.scheduler import Scheduler
+from inference_grpc.model.cuda.load import DeviceMissing
 from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.interface import Model
-from inference_grpc.model.load import load_model, open_checkpoint
+from inference_grpc.model.load import load_model, load_on_gpu, open_checkpoint
 from inference_grpc.model.load import weights_sha256 as hash_of
 from inference_grpc.model.packed_cache import PackedCache
 from inference_grpc.model.recipe import read_recipe
@@ -44,16 +45,24 @@ def load(config: EngineConfig) -> TorchBackend:
         metadata = opened.file.metadata if opened.file is not None else read_hf_tokenizer(path)
         tokenizer = ModelTokenizer(metadata)
         recipe = read_recipe(config.precision)
-        cache = PackedCache(config.packed_folder, config.packed_mib * 2**20) if config.packed_mib else None
-        loaded = load_model(opened, name=name, vocabulary=tokenizer.vocabulary, recipe=recipe, cache=cache)
+        if config.device == "cuda":
+            invariant = config.batch_invariant == 1
+            loaded = load_on_gpu(opened, name=name, vocabulary=tokenizer.vocabulary, recipe=recipe, invariant=invariant)
+        else:
+            cache = PackedCache(config.packed_folder, config.packed_mib * 2**20) if config.packed_mib else None
+            loaded = load_model(opened, name=name, vocabulary=tokenizer.vocabulary, recipe=recipe, cache=cache)
     except (ModelNotFound, ModelFileError, TokenizerError) as error:
         raise ConfigError(f"ENGINE_MODEL (--model) is {config.model!r}: {error}") from error
+    except DeviceMissing as error:
+        raise ConfigError(f"ENGINE_DEVICE (--device) is {config.device!r}: {error}") from error
     model = loaded.model
     state_slots = _state_slots(config, model)
     _allocate(config, model, state_slots)
     if not model.is_batch_invariant():
         logger.warning(
-            "rows_depend_on_neighbours cpu=%s: texts may change with load", torch.backends.cpu.get_cpu_capability()
+            "rows_depend_on_neighbours device=%s cpu=%s: texts may change with load",
+            model.device,
+            torch.backends.cpu.get_cpu_capability(),
         )
     template = _chat_template(metadata, tokenizer)
     backend = assemble(config, model, tokenizer, template, weights_sha256=hash_of(path), state_slots=state_slots)

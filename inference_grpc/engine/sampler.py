@@ -5,6 +5,7 @@ the random number of a token is a function of the sequence's seed and the token'
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -21,13 +22,20 @@ _MASK64: Final = (1 << 64) - 1
 
 
 @torch.inference_mode()
-def sample(logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken | EngineError]:
-    """One token per row of `logits` [sequences, vocabulary], which is changed; or why that sequence cannot go on."""
-    errors: dict[int, EngineError] = {
-        row: DeviceFault("The model's output was not finite; the request cannot go on.")
-        for row, is_finite in enumerate(logits.amax(-1).isfinite().tolist())
-        if not is_finite
-    }
+def sample(
+    logits: torch.Tensor,
+    sequences: list[Sequence],
+    *,
+    on_device: bool = False,
+    meanwhile: Callable[[], None] | None = None,
+) -> list[SampledToken | EngineError]:
+    """One token per row of `logits` [sequences, vocabulary], which is changed; or why that sequence cannot go on.
+
+    `on_device`: draw by the kernel of `kernels.sampling`, with its own random numbers. `meanwhile` is called when
+    nothing is left but to wait for the device.
+    """
+    errors: dict[int, EngineError] = {}
+    largest = logits.amax(-1)
     logprobs = _logprobs(logits, sequences)
     for row, sequence in enumerate(sequences):
         try:
@@ -37,10 +45,18 @@ def sample(logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken
     token_ids = logits.argmax(-1)
     random_rows = [row for row, sequence in enumerate(sequences) if sequence.sampling.temperature >= GREEDY_BELOW]
     if random_rows:
-        token_ids[random_rows] = _draw(logits[random_rows], [sequences[row] for row in random_rows])
+        draw = _draw_on_device if on_device else _draw
+        token_ids[random_rows] = draw(logits[random_rows], [sequences[row] for row in random_rows])
+    results = torch.stack([largest.double(), token_ids.double()])
+    if meanwhile is not None:
+        meanwhile()
+    found, chosen = results.tolist()  # the one wait of a step
+    for row, value in enumerate(found):
+        if not math.isfinite(value):
+            errors.setdefault(row, DeviceFault("The model's output was not finite; the request cannot go on."))
     return [
-        errors.get(row) or _describe(token_id, logprobs.get(row), sequences[row].top_logprobs)
-        for row, token_id in enumerate(token_ids.tolist())
+        errors.get(row) or _describe(int(token_id), logprobs.get(row), sequences[row].top_logprobs)
+        for row, token_id in enumerate(chosen)
     ]
 
 
@@ -76,21 +92,22 @@ def _describe(token_id: int, logprobs: torch.Tensor | None, top: int) -> Sampled
 
 def _adjust(row: torch.Tensor, sequence: Sequence) -> None:
     """Penalties, then bias, then the constraint, which nothing may outweigh."""
-    sampling = sequence.sampling
+    sampling, device = sequence.sampling, row.device
     if sampling.repetition_penalty != 1.0:
-        seen = torch.tensor(sorted({*sequence.prompt_ids, *sequence.counts}))
+        seen = torch.tensor(sorted({*sequence.prompt_ids, *sequence.counts}), device=device)
         values = row[seen]
         row[seen] = torch.where(values > 0, values / sampling.repetition_penalty, values * sampling.repetition_penalty)
     if sequence.counts and (sampling.presence_penalty or sampling.frequency_penalty):
-        seen = torch.tensor(list(sequence.counts))
-        counts = torch.tensor(list(sequence.counts.values()), dtype=torch.float32)
+        seen = torch.tensor(list(sequence.counts), device=device)
+        counts = torch.tensor(list(sequence.counts.values()), dtype=torch.float32, device=device)
         row[seen] -= sampling.presence_penalty + sampling.frequency_penalty * counts
     if sampling.logit_bias:
-        row[torch.tensor(list(sampling.logit_bias))] += torch.tensor(list(sampling.logit_bias.values()))
+        biased = torch.tensor(list(sampling.logit_bias), device=device)
+        row[biased] += torch.tensor(list(sampling.logit_bias.values()), device=device)
     if sequence.matcher is not None:
         bitmask = torch.zeros(-(-row.shape[0] // 32), dtype=torch.int32)
         sequence.matcher.fill(bitmask, sequence.max_tokens - sequence.generated)
-        bits = (bitmask[:, None] >> torch.arange(32, dtype=torch.int32)) & 1
+        bits = (bitmask.to(device)[:, None] >> torch.arange(32, dtype=torch.int32, device=device)) & 1
         row.masked_fill_(bits.flatten()[: row.shape[0]] == 0, -math.inf)
 
 
@@ -98,7 +115,7 @@ def _draw(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
     """int64 [rows]: by temperature, top_k, top_p and min_p."""
 
     def column(values: list[float]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.float64)[:, None]
+        return torch.tensor(values, dtype=torch.float64, device=logits.device)[:, None]
 
     temperature = column([sequence.sampling.temperature for sequence in sequences])
     top_k = column([sequence.sampling.top_k or math.inf for sequence in sequences])
@@ -109,7 +126,7 @@ def _draw(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
     scaled = (logits - logits.amax(-1, keepdim=True)) / temperature.float()
     probabilities = scaled.softmax(-1)
 
-    token_ids = torch.empty(len(sequences), dtype=torch.int64)
+    token_ids = torch.empty(len(sequences), dtype=torch.int64, device=logits.device)
     is_plain = ((top_k == math.inf) & (top_p >= 1.0) & (min_p <= 0.0))[:, 0]
     if is_plain.any():
         token_ids[is_plain] = _invert(probabilities[is_plain].double(), numbers[is_plain])
@@ -122,7 +139,7 @@ def _draw(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
         values = values.double()
         before = values.cumsum(-1) - values  # mass of the likelier ones
         limit_k, limit_p, limit_min = top_k[filtered], top_p[filtered], min_p[filtered] * values[:, :1]
-        is_kept = (torch.arange(width) < limit_k) & (before < limit_p) & (values >= limit_min)
+        is_kept = (torch.arange(width, device=logits.device) < limit_k) & (before < limit_p) & (values >= limit_min)
         is_kept[:, 0] = True
         is_settled = ~is_kept[:, -1] | (width == logits.shape[1]) | (limit_k[:, 0] <= width)
         picked = _invert(values.where(is_kept, 0.0), numbers[filtered])
@@ -130,6 +147,36 @@ def _draw(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
         token_ids[filtered[is_settled]] = chosen[is_settled]
         filtered = filtered[~is_settled]
     return token_ids
+
+
+def _draw_on_device(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
+    """int64 [rows]: the same settings through the kernel; what is random differs from `_draw`, what is likely does
+    not."""
+    from kernels.sampling.reference import Sampling
+    from kernels.sampling.sample import sample as draw
+
+    rows = len(sequences)
+    settings = [sequence.sampling for sequence in sequences]
+    floats = [
+        [each.temperature for each in settings],
+        [each.top_p for each in settings],
+        [each.min_p for each in settings],
+        [1.0] * rows,
+        [0.0] * rows,
+    ]
+    wholes = [
+        [each.top_k for each in settings],
+        [_signed32(sequence.seed) for sequence in sequences],
+        [sequence.generated for sequence in sequences],
+    ]
+    temperature, top_p, min_p, ones, zeros = torch.tensor(floats, device=logits.device)
+    top_k, seed, position = torch.tensor(wholes, dtype=torch.int64, device=logits.device)
+    return draw(logits, Sampling(temperature, top_k.int(), top_p, min_p, ones, zeros, zeros, seed, position))
+
+
+def _signed32(seed: int) -> int:
+    """The low bits of a seed, after all of it had its say."""
+    return (_mix(seed & _MASK64) & 0xFFFFFFFF) - (1 << 31)
 
 
 def _invert(weights: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:

@@ -23,6 +23,7 @@ class Model(Protocol):
     precision: str
     device: str
     block_tokens: int  # 1: chunks may end anywhere
+    samples_on_device: bool  # by the kernel of kernels/sampling, whose gate has passed
 
     @property
     def state_bytes(self) -> int:

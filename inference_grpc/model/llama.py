@@ -19,6 +19,7 @@ class LlamaModel:
     """Implements `interface.Model`."""
 
     device = "cpu"
+    samples_on_device = False
     block_tokens = 1
     state_bytes = 0
 

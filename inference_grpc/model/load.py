@@ -75,9 +75,7 @@ def load_model(
 ) -> Loaded:
     """`vocabulary`: the tokens of the tokenizer. Raises `ModelFileError` naming file and tensor."""
     config = opened.config
-    if vocabulary > config.vocabulary:
-        path, rows = opened.checkpoint.path, config.vocabulary
-        raise ModelFileError(f"{path}: the tokenizer has {vocabulary} tokens, the embedding {rows}.")
+    _check_vocabulary(opened, vocabulary)
     numerics = recipe.numerics("cpu", product)
     kept = _read_weights(opened, recipe, numerics, cache if product == "float16" and packs_itself() else None, name)
     precision = describe(recipe, kept.formats, numerics.rounds_fp8, numerics.rounds_nvfp4, product)
@@ -89,6 +87,35 @@ def load_model(
         assert isinstance(kept.weights, LlamaWeights)
         model = LlamaModel(name, config, kept.weights, precision=precision, vocabulary=vocabulary, kv_format=recipe.kv)
     return Loaded(model, kept.formats)
+
+
+def load_on_gpu(opened: Opened, *, name: str, vocabulary: int, recipe: Recipe, invariant: bool = False) -> Loaded:
+    """`load_model` for the GPU of this machine. Raises `cuda.load.DeviceMissing` where there is none."""
+    from inference_grpc.model.cuda.load import device_gates, find_device, load_cuda_hybrid, log_ways
+
+    device, config = find_device(), opened.config
+    if not isinstance(config, HybridConfig):
+        raise ModelFileError(f"{opened.checkpoint.path}: only {HYBRID_TYPES[0]} models run on cuda; use --device cpu.")
+    _check_vocabulary(opened, vocabulary)
+    gates = device_gates(device)
+    model, formats = load_cuda_hybrid(
+        opened.checkpoint,
+        config,
+        name=name,
+        vocabulary=vocabulary,
+        recipe=recipe,
+        device=device,
+        passed=lambda gate: gate in gates,
+        invariant=invariant,
+    )
+    log_ways(gates, model.ways)
+    return Loaded(model, formats)
+
+
+def _check_vocabulary(opened: Opened, vocabulary: int) -> None:
+    if vocabulary > opened.config.vocabulary:
+        path, rows = opened.checkpoint.path, opened.config.vocabulary
+        raise ModelFileError(f"{path}: the tokenizer has {vocabulary} tokens, the embedding {rows}.")
 
 
 def _read_weights(opened: Opened, recipe: Recipe, numerics: Numerics, cache: PackedCache | None, name: str) -> Kept:

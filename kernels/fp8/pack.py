@@ -43,3 +43,11 @@ def pack(values: torch.Tensor, multiplier: torch.Tensor, *, pairs: bool = False)
     tiles = data.view(rows // 16, 2, 8, columns // 64, 4, 16).permute(0, 3, 1, 2, 4, 5)
     packed = tiles.reshape(rows // 16, columns // 64, 2, 32, 16).contiguous()
     return PackedFp8(packed, multiplier.to(torch.float32).contiguous(), rows, columns, pairs)
+
+
+def unpack(packed: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """The e4m3 values [N, K] again, pairs still interleaved."""
+    # Sixteen values travel as one element of sixteen bytes.
+    runs = packed.contiguous().view(torch.complex128).view(rows // 16, columns // 64, 2, 8, 4)
+    straight = runs.permute(0, 2, 3, 1, 4).contiguous()
+    return straight.view(torch.uint8).view(torch.float8_e4m3fn).view(rows, columns)

@@ -27,12 +27,13 @@ def decode_step(
     *,
     key_heads: int,
     out: torch.Tensor | None = None,
+    gates: torch.Tensor | None = None,
     norm: DeferredNorm | None = None,
-    output_scale: float = 1.0,
     overlap: bool = False,
 ) -> torch.Tensor:
     """reference.decode_step on the device; `mixed` may be [parts, B, T, width], to be summed (a GEMM that was split
-    over K).
+    over K). `gates` bf16 [B, T, b | a]: then `mixed` ends with z. `norm`: mixed and gates
+    are of rows before their norm.
 
     With `overlap` the state is read before the kernel in front has ended: nothing launched since the last kernel that
     wrote
@@ -51,8 +52,9 @@ def decode_step(
     status = native.load("gdn_step").gdn_step_launch(
         ctypes.c_void_p(mixed.data_ptr()),
         int(mixed.dtype == torch.float32),
+        ctypes.c_void_p(gates.data_ptr() if gates is not None else 0),
         *pointers,
-        int(out.dtype == torch.float8_e4m3fn),
+        int(out.dtype == torch.float16),
         ctypes.c_void_p(norm.square_sums.data_ptr() if norm else 0),
         ctypes.c_float(1.0 / norm.width if norm else 0.0),
         batch,
@@ -62,7 +64,6 @@ def decode_step(
         conv.shape[1],
         parts,
         width,
-        ctypes.c_float(output_scale),
         torch.cuda.get_device_properties(mixed.device).multi_processor_count,
         int(overlap),
         ctypes.c_void_p(torch.cuda.current_stream(mixed.device).cuda_stream),

@@ -7,6 +7,7 @@
 // head is computed: a small load that is issued behind the states of a full device would wait for all of them.
 // Rows beyond the first repeat the same arithmetic in the same order: verifying drafts gives the bits of plain decoding.
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ constexpr int kRows = kDim / kWarps;
 
 struct Args {
   const void* mixed;            // [parts, sequences * tokens, mixed_width]: q | k | v | z | b | a, parts to be summed
+  const __nv_bfloat16* gates;   // null, or [sequences * tokens, b | a]: then mixed ends with z
   float* state;                 // [slots, value_heads, 128, 128]
   const int64_t* state_in;      // [sequences]
   const int64_t* state_out;     // [sequences, tokens]; negative: not kept
@@ -29,11 +31,10 @@ struct Args {
   const float* a_log;           // [value_heads]
   const float* dt_bias;         // [value_heads]
   const float* norm_weight;     // [128]
-  void* out;                    // [sequences * tokens, value_heads * 128], bf16 or e4m3
+  void* out;                    // [sequences * tokens, value_heads * 128], bf16 or float16
   const float4* square_sums;    // null, or [sequences * tokens]: a deferred RMS norm of the layer's input, in four parts
   float square_scale;
   int sequences, tokens, key_heads, value_heads, ring, parts, mixed_width;
-  float output_scale;           // e4m3 only
 };
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
@@ -70,7 +71,7 @@ __device__ __forceinline__ float load_row(const Args& a, int row, int column) {
 
 __device__ __forceinline__ int wrap(int place, int ring) { return place < 0 ? place + ring : place >= ring ? place - ring : place; }
 
-template <typename T, bool fp8_out>
+template <typename T, bool half_out>
 __global__ void __launch_bounds__(kThreads, 1) gdn_step(const Args a) {
   extern __shared__ __align__(16) float4 buffers[];  // [2][kRows][kThreads]
   __shared__ float q[kDim], k[kDim], z[kDim], delta[kDim], by_query[kDim], norms[kWarps / 2];
@@ -103,7 +104,12 @@ __global__ void __launch_bounds__(kThreads, 1) gdn_step(const Args a) {
   const auto load_new = [&](int item, int t, Inputs& in) {
     const int head = item % a.value_heads, row = item / a.value_heads * a.tokens + t;
     in.now = load_row<T>(a, row, column_of(head));
-    in.gate_b = load_row<T>(a, row, gate_base + head), in.gate_a = load_row<T>(a, row, gate_base + a.value_heads + head);
+    if (a.gates) {
+      const __nv_bfloat16* const gates = a.gates + int64_t(row) * 2 * a.value_heads + head;
+      in.gate_b = __bfloat162float(gates[0]), in.gate_a = __bfloat162float(gates[a.value_heads]);
+    } else {
+      in.gate_b = load_row<T>(a, row, gate_base + head), in.gate_a = load_row<T>(a, row, gate_base + a.value_heads + head);
+    }
     if (a.square_sums) in.squares = a.square_sums[row];
   };
   const auto load_state = [&](int item, int buffer, const Inputs& in) {
@@ -215,11 +221,9 @@ __global__ void __launch_bounds__(kThreads, 1) gdn_step(const Args a) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) y[i] = __bfloat162float(__float2bfloat16(o[i] * inverse)) * weights[i] * gates[i];
         const int64_t at = int64_t(row) * a.value_heads * kDim + head * kDim + lane * 4;
-        if constexpr (fp8_out) {
-          uint16_t low, high;
-          asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(y[1] * a.output_scale), "f"(y[0] * a.output_scale));
-          asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(y[3] * a.output_scale), "f"(y[2] * a.output_scale));
-          *reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(a.out) + at) = low | uint32_t(high) << 16;
+        if constexpr (half_out) {
+          __half2 pair[2] = {__floats2half2_rn(y[0], y[1]), __floats2half2_rn(y[2], y[3])};
+          *reinterpret_cast<uint2*>(static_cast<__half*>(a.out) + at) = *reinterpret_cast<uint2*>(pair);
         } else {
           __nv_bfloat162 pair[2] = {__floats2bfloat162_rn(y[0], y[1]), __floats2bfloat162_rn(y[2], y[3])};
           *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(a.out) + at) = *reinterpret_cast<uint2*>(pair);
@@ -233,15 +237,15 @@ __global__ void __launch_bounds__(kThreads, 1) gdn_step(const Args a) {
 
 }  // namespace
 
-extern "C" int gdn_step_launch(const void* mixed, int mixed_is_float, float* state, const int64_t* state_in, const int64_t* state_out,
+extern "C" int gdn_step_launch(const void* mixed, int mixed_is_float, const void* gates, float* state, const int64_t* state_in, const int64_t* state_out,
                                void* conv, const int64_t* conv_slot, const int64_t* positions, const float* conv_weight,
-                               const float* a_log, const float* dt_bias, const float* norm_weight, void* out, int out_is_fp8,
+                               const float* a_log, const float* dt_bias, const float* norm_weight, void* out, int out_is_half,
                                const void* square_sums, float square_scale, int sequences, int tokens,
-                               int key_heads, int value_heads, int ring, int parts, int mixed_width, float output_scale,
+                               int key_heads, int value_heads, int ring, int parts, int mixed_width,
                                int blocks, int overlap, void* stream) {
-  const Args args{mixed, state, state_in, state_out, static_cast<__nv_bfloat16*>(conv), conv_slot, positions, conv_weight, a_log,
+  const Args args{mixed, static_cast<const __nv_bfloat16*>(gates), state, state_in, state_out, static_cast<__nv_bfloat16*>(conv), conv_slot, positions, conv_weight, a_log,
                   dt_bias, norm_weight, out, static_cast<const float4*>(square_sums), square_scale, sequences, tokens, key_heads, value_heads,
-                  ring, parts, mixed_width, output_scale};
+                  ring, parts, mixed_width};
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -254,7 +258,7 @@ extern "C" int gdn_step_launch(const void* mixed, int mixed_is_float, float* sta
   config.numAttrs = overlap ? 1 : 0;
   const auto choose = [&](auto type) {
     using T = decltype(type);
-    const auto kernel = out_is_fp8 ? gdn_step<T, true> : gdn_step<T, false>;
+    const auto kernel = out_is_half ? gdn_step<T, true> : gdn_step<T, false>;
     const auto status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, config.dynamicSmemBytes);
     return status ? status : cudaLaunchKernelEx(&config, kernel, args);
   };

@@ -56,14 +56,14 @@ def launch(
     splits: int,
     output: Output,
     norm: DeferredNorm | None = None,
-    output_scale: float = 1.0,
     overlap: bool = False,
     k_warps: int | None = None,
     blocks: int | None = None,
 ) -> None:
-    """y = x wᵀ. `overlap` lets the launch begin before the kernel in front of it has ended; every kernel between two
-    such
-    launches must itself wait for its predecessor (they all do here)."""
+    """y = x wᵀ, x in bfloat16 for nvfp4 and in float16 for fp8.
+
+    `overlap` lets the launch begin before the kernel in front of it has ended; every kernel between two such launches
+    must itself wait for its predecessor (they all do here)."""
     if k_warps is None:
         k_warps = 16 if x.shape[0] <= 8 else 8 if x.shape[0] <= 16 else 4
     if blocks is None:
@@ -83,7 +83,6 @@ def launch(
         columns,
         splits,
         k_warps,
-        ctypes.c_float(output_scale),
         _OUTPUTS[output],
         blocks,
         int(overlap),

@@ -22,7 +22,7 @@ enum Format { kNvfp4 = 0, kFp8 = 1 };
 enum Output { kFloat = 0, kSiluMul = 1, kBfloat16 = 2 };
 
 struct Args {
-  const void* x;            // nvfp4: bf16 [m, k]; fp8: e4m3 [m, k]
+  const void* x;            // [m, k] in 16 bits: bf16 for nvfp4, float16 for fp8, whose weights become float16
   const char* codes;        // [n / 16][k / 64][32 lanes] of 16 bytes; fp8: [n / 16][k / 64][2][32 lanes] of 16 bytes
   const char* scales;       // nvfp4: [n / 16][k / 64][32 lanes] of 2 bytes
   const float* multiplier;  // [n]
@@ -30,7 +30,6 @@ struct Args {
   const float4* square_sums;  // null, or [m]: sums of squares in four parts; row m of y is divided by its root mean square
   float square_scale;       // 1 / width of the norm
   int m, n, k, splits;
-  float output_scale;       // kSiluMul with fp8: the next GEMM's activation multiplier, inverted
 };
 
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
@@ -104,20 +103,19 @@ constexpr int kStages = 3;
 
 // The rows of x that this block needs, in the order in which the lanes read them: [k tile][token tile][half][lane] x 16 bytes.
 // Eight loads a thread are under way before the first is stored; `meanwhile` is called once, behind the first of them.
-template <Format format, int token_tiles, typename Meanwhile>
+template <int token_tiles, typename Meanwhile>
 __device__ __forceinline__ void stage_x(const Args& a, char* xs, int tile0, int tiles, Meanwhile meanwhile) {
-  using Loaded = std::conditional_t<format == kNvfp4, uint4, uint2>;  // eight values
   const int chunks = tiles * 8, total = chunks * kTokens * token_tiles;
   constexpr int kBatch = 8;
   bool called = false;
   for (int i0 = threadIdx.x; i0 < total; i0 += kBatch * kThreads) {
-    Loaded loaded[kBatch] = {};
+    uint4 loaded[kBatch] = {};
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       const int i = i0 + b * kThreads, chunk = i % chunks, row = i / chunks;
       if (i < total && row < a.m) {
         const int64_t from = int64_t(row) * a.k + int64_t(tile0) * kTileK + chunk * 8;
-        loaded[b] = *reinterpret_cast<const Loaded*>(static_cast<const char*>(a.x) + from * (sizeof(Loaded) / 8));
+        loaded[b] = *reinterpret_cast<const uint4*>(static_cast<const char*>(a.x) + from * 2);
       }
     }
     if (!called) meanwhile();
@@ -127,10 +125,7 @@ __device__ __forceinline__ void stage_x(const Args& a, char* xs, int tile0, int 
       const int i = i0 + b * kThreads, chunk = i % chunks, row = i / chunks;
       const int tile = chunk / 8, group = (chunk % 8) / 2, half = chunk % 2;
       if (i >= total) break;
-      uint4 v;
-      if constexpr (format == kNvfp4) v = loaded[b];
-      else v = make_uint4(half_pair(loaded[b].x & 0xFFFFu), half_pair(loaded[b].x >> 16), half_pair(loaded[b].y & 0xFFFFu), half_pair(loaded[b].y >> 16));
-      *reinterpret_cast<uint4*>(xs + ((((tile * token_tiles + row / kTokens) * 2 + half) * 32) + (row % kTokens) * 4 + group) * 16) = v;
+      *reinterpret_cast<uint4*>(xs + ((((tile * token_tiles + row / kTokens) * 2 + half) * 32) + (row % kTokens) * 4 + group) * 16) = loaded[b];
     }
   }
   if (!called) meanwhile();
@@ -197,7 +192,7 @@ __global__ void __launch_bounds__(kThreads, 1) stream_gemm(const Args a) {
   // Weights do not depend on the kernel before this one; everything below does. One stage of them goes ahead of x, the
   // others follow it: x is needed first, and would otherwise wait for them all.
   asm volatile("griddepcontrol.wait;" ::: "memory");
-  stage_x<format, token_tiles>(a, xs, k0, k1 - k0, [&]() {
+  stage_x<token_tiles>(a, xs, k0, k1 - k0, [&]() {
 #pragma unroll
     for (int i = 1; i < kStages - 1; ++i) issue();
   });
@@ -331,10 +326,8 @@ __global__ void __launch_bounds__(kThreads, 1) stream_gemm(const Args a) {
             __nv_bfloat162 pair[2] = {__floats2bfloat162_rn(v[0], v[1]), __floats2bfloat162_rn(v[2], v[3])};
             *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(a.y) + to) = *reinterpret_cast<uint2*>(pair);
           } else {
-            uint16_t low, high;
-            asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(v[1] * a.output_scale), "f"(v[0] * a.output_scale));
-            asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(v[3] * a.output_scale), "f"(v[2] * a.output_scale));
-            *reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(a.y) + to) = low | uint32_t(high) << 16;
+            __half2 pair[2] = {__floats2half2_rn(v[0], v[1]), __floats2half2_rn(v[2], v[3])};
+            *reinterpret_cast<uint2*>(static_cast<__half*>(a.y) + to) = *reinterpret_cast<uint2*>(pair);
           }
         }
       }
@@ -406,9 +399,9 @@ int choose_tokens(const Args& args, int k_warps, int output, int blocks, bool ov
 
 extern "C" int stream_gemm_launch(int format, const void* x, const void* codes, const void* scales, const float* multiplier,
                                   void* y, const void* square_sums, float square_scale, int m, int n, int k,
-                                  int splits, int k_warps, float output_scale, int output, int blocks, int overlap, void* stream) {
+                                  int splits, int k_warps, int output, int blocks, int overlap, void* stream) {
   const Args args{x, static_cast<const char*>(codes), static_cast<const char*>(scales), multiplier, y,
-                  static_cast<const float4*>(square_sums), square_scale, m, n, k, splits, output_scale};
+                  static_cast<const float4*>(square_sums), square_scale, m, n, k, splits};
   const auto s = static_cast<cudaStream_t>(stream);
   return format == kNvfp4 ? choose_tokens<kNvfp4>(args, k_warps, output, blocks, overlap, s)
                           : choose_tokens<kFp8>(args, k_warps, output, blocks, overlap, s);

@@ -68,6 +68,7 @@ def attend(
         pages,
         staging.anchors,
         staging.recent,
+        splits,
         size**-0.5 if scale is None else scale,
         *CENTROID_BITS,
         KV_HEADS=kv_heads,
@@ -75,7 +76,6 @@ def attend(
         SIZE=size,
         PAGE=page,
         SPLIT=split,
-        SPLITS=splits,
         DOT=tl.float32 if wide else tl.float16,
         STAGES=3,
         OVERLAP=False,
@@ -87,11 +87,11 @@ def attend(
         positions,
         out,
         rows,
+        splits,
         KV_HEADS=kv_heads,
         GROUP=group,
         SIZE=size,
         RUN=split * page,
-        SPLITS=splits,
         num_warps=2,
     )
     return rotate(out, inverse=True, dtype=q.dtype).view(batch, rows, heads, size)

@@ -154,7 +154,7 @@ def _three_bit_pages(
     return most, total, a0, a1, a2, a3
 
 
-@triton.jit(do_not_specialize=["rows", "table_width", "anchors", "recent"])
+@triton.jit(do_not_specialize=["rows", "table_width", "anchors", "recent", "splits"])
 def attend_kernel(
     q_ptr,
     k_ptr,
@@ -174,6 +174,7 @@ def attend_kernel(
     table_width,
     anchors,
     recent,
+    splits,
     scale,
     B0: tl.constexpr,
     B1: tl.constexpr,
@@ -184,7 +185,6 @@ def attend_kernel(
     SIZE: tl.constexpr,
     PAGE: tl.constexpr,
     SPLIT: tl.constexpr,
-    SPLITS: tl.constexpr,
     DOT: tl.constexpr,
     STAGES: tl.constexpr,
     OVERLAP: tl.constexpr,
@@ -310,7 +310,7 @@ def attend_kernel(
         DOT,
         STAGES,
     )
-    out = (row * KV_HEADS + head) * SPLITS + split
+    out = (row * KV_HEADS + head) * splits + split
     at = acc_ptr + (out * 16 + h)[:, None] * SIZE + r[None, :]
     tl.store(at, a0, mask=hm)
     tl.store(at + Q, a1, mask=hm)
@@ -343,24 +343,24 @@ def _join_splits(acc_ptr, ml_ptr, first, used, head, SIZE: tl.constexpr, JOIN: t
     return acc / total
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=["rows", "splits"])
 def merge_kernel(
     acc_ptr,
     ml_ptr,
     positions_ptr,
     out_ptr,
     rows,
+    splits,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     SIZE: tl.constexpr,
     RUN: tl.constexpr,
-    SPLITS: tl.constexpr,
 ):
     """Join the splits of one query head; RUN is the number of tokens of a split."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     used = ((tl.load(positions_ptr + row // rows) + row % rows) // RUN + 1).to(tl.int32)
-    y = _join_splits(acc_ptr, ml_ptr, (row * KV_HEADS + head // GROUP) * SPLITS, used, head % GROUP, SIZE, 16)
+    y = _join_splits(acc_ptr, ml_ptr, (row * KV_HEADS + head // GROUP) * splits, used, head % GROUP, SIZE, 16)
     tl.store(out_ptr + (row * KV_HEADS * GROUP + head) * SIZE + tl.arange(0, SIZE), y)
 
 
@@ -428,14 +428,15 @@ def prepare_kernel(
         kv = (head - HEADS) % KV_HEADS
         page = tl.load(table_ptr + (row // rows) * table_width + position // PAGE).to(tl.int64)
         to = ((page * KV_HEADS + kv) * PAGE + position % PAGE) * SIZE + r
-        x = tl.minimum(tl.maximum(x, -448.0), 448.0)
+        if k_ptr.dtype.element_ty == tl.float8e4nv:
+            x = tl.minimum(tl.maximum(x, -448.0), 448.0)
         if head < HEADS + KV_HEADS:
             tl.store(k_ptr + to, x.to(k_ptr.dtype.element_ty))
         else:
             tl.store(v_ptr + to, x.to(v_ptr.dtype.element_ty))
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=["rows", "splits"])
 def finish_kernel(
     acc_ptr,
     ml_ptr,
@@ -446,14 +447,13 @@ def finish_kernel(
     out_ptr,
     rows,
     total_rows,
-    output_scale,
+    splits,
     PARTS: tl.constexpr,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     SIZE: tl.constexpr,
     ROOT: tl.constexpr,
     RUN: tl.constexpr,
-    SPLITS: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """After attention, one program a row and query head: join the splits in order, rotate back, gate, round."""
@@ -468,13 +468,11 @@ def finish_kernel(
         gdc_wait()
     GROUP: tl.constexpr = HEADS // KV_HEADS
     used = ((tl.load(positions_ptr + row // rows) + row % rows) // RUN + 1).to(tl.int32)
-    joined = _join_splits(acc_ptr, ml_ptr, (row * KV_HEADS + head // GROUP) * SPLITS, used, head % GROUP, SIZE, 16)
+    joined = _join_splits(acc_ptr, ml_ptr, (row * KV_HEADS + head // GROUP) * splits, used, head % GROUP, SIZE, 16)
     y = hadamard_product(joined, h, ROOT) * sign
     gate = tl.zeros((SIZE,), tl.float32)
     for part in tl.static_range(PARTS):
         base = mixed_ptr + (part * total_rows + row) * ((HEADS + KV_HEADS) * 2 * SIZE)
         gate += tl.load(base + (head * 2 + 1) * SIZE + d).to(tl.float32)
-    y = y / (1.0 + tl.exp(-gate)) * output_scale
-    if out_ptr.dtype.element_ty == tl.float8e4nv:
-        y = tl.minimum(tl.maximum(y, -448.0), 448.0)
+    y = y / (1.0 + tl.exp(-gate))
     tl.store(out_ptr + (row * HEADS + head) * SIZE + d, y.to(out_ptr.dtype.element_ty))

@@ -65,8 +65,8 @@ def add_deferred_kernel(
             h += tl.load(parts_ptr + (part * rows + row) * WIDTH + column, mask=live, other=0.0)
         tl.store(h_ptr + row * WIDTH + column, h, mask=live)
     x = h * weight
-    if x_ptr.dtype.element_ty == tl.float8e4nv:
-        x = tl.minimum(tl.maximum(x * 16.0, -448.0), 448.0)
+    if x_ptr.dtype.element_ty == tl.float16:
+        x = tl.minimum(tl.maximum(x, -65504.0), 65504.0)
     tl.store(x_ptr + row * WIDTH + column, x.to(x_ptr.dtype.element_ty), mask=live)
     tl.store(squares_ptr + row * 4 + quarter, tl.sum(h * h))
 
@@ -76,7 +76,6 @@ def silu_mul_kernel(
     parts_ptr,
     y_ptr,
     rows,
-    output_scale,
     PARTS: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -97,7 +96,7 @@ def silu_mul_kernel(
         base = parts_ptr + (part * rows + row) * WIDTH + column
         gate += tl.load(base, mask=live, other=0.0)
         up += tl.load(base + 8, mask=live, other=0.0)
-    y = gate / (1.0 + tl.exp(-gate)) * up * output_scale
-    if y_ptr.dtype.element_ty == tl.float8e4nv:
-        y = tl.minimum(tl.maximum(y, -448.0), 448.0)
+    y = gate / (1.0 + tl.exp(-gate)) * up
+    if y_ptr.dtype.element_ty == tl.float16:
+        y = tl.minimum(tl.maximum(y, -65504.0), 65504.0)
     tl.store(y_ptr + row * (WIDTH // 2) + i, y.to(y_ptr.dtype.element_ty), mask=live)

@@ -1,0 +1,164 @@
+"""`interface.Model` on an NVIDIA GPU: decoding through the fused step, prompts as ragged rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from inference_grpc.core.batch import Batch, Chunk
+from inference_grpc.model.cuda.decode import DecodeSteps
+from inference_grpc.model.cuda.memory import DeviceMemory
+from inference_grpc.model.cuda.ragged import RaggedForward
+from inference_grpc.model.cuda.weights import DeviceWeights
+from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
+from inference_grpc.model.memory import KvFormat
+from kernels.gated_delta_rule.reference import CHUNK
+from kernels.hybrid_step import RING, StepShape
+from kernels.paths import Choice
+from kernels.rotary.reference import rotary_table
+
+
+class CudaHybridModel:
+    """`ways`: what of the table in `kernels/paths.py` is on; nothing of it leaves plain PyTorch, which runs on any
+    device and is what the fast ways are held to.
+
+    `invariant`: every product has one order of sums whatever the number of rows, so a text does not depend on what runs
+    beside it; slower.
+    """
+
+    block_tokens = CHUNK
+
+    def __init__(
+        self,
+        name: str,
+        config: HybridConfig,
+        weights: DeviceWeights,
+        ways: Choice,
+        *,
+        precision: str,
+        vocabulary: int,
+        kv_format: KvFormat,
+        invariant: bool = False,
+    ) -> None:
+        self.name, self.config, self.precision, self.vocabulary = name, config, precision, vocabulary
+        self.context_tokens = config.context_tokens
+        self.ways = ways
+        self.weights = weights
+        self._device = weights.trunk.embedding.device
+        self.device = str(self._device)
+        self.samples_on_device = "sampler" in ways
+        self._is_fused = "fused" in ways
+        self._invariant = invariant
+        wide = torch.bfloat16 if self._is_fused else torch.float32
+        self._cache = torch.float8_e4m3fn if kv_format == "fp8" else wide
+        self._ring = wide
+        self._memory: DeviceMemory | None = None
+        self._ragged: RaggedForward | None = None
+        self._steps: DecodeSteps | None = None
+
+    @property
+    def state_bytes(self) -> int:
+        config = self.config
+        state = config.value_heads * config.key_size * config.value_size * 4
+        ring = RING * config.conv_channels * self._ring.itemsize
+        return config.linear_layers * (state + ring)
+
+    @property
+    def page_token_bytes(self) -> int:
+        return self.config.full_layers * 2 * self.config.kv_heads * self.config.head_size * self._cache.itemsize
+
+    def is_batch_invariant(self) -> bool:
+        """By construction in the invariant mode and in plain PyTorch's fixed order of chunks, else not claimed."""
+        return self._invariant and self._is_fused
+
+    def allocate(self, *, pages: int, page_tokens: int, state_slots: int) -> None:
+        if self._is_fused and (page_tokens < 16 or page_tokens & (page_tokens - 1)):
+            raise ValueError(f"page_tokens is {page_tokens}; on this device it must be a power of two from 16 on.")
+        if CHUNK % page_tokens and page_tokens % CHUNK:
+            raise ValueError(f"page_tokens is {page_tokens}; it must divide {CHUNK} or be a multiple of it.")
+        config = self.config
+        memory = DeviceMemory(
+            config,
+            pages=pages,
+            page_tokens=page_tokens,
+            slots=state_slots,
+            cache=self._cache,
+            ring=self._ring,
+            device=self._device,
+        )
+        positions = min(config.context_tokens, pages * page_tokens) + 1
+        tables = rotary_table(positions, config.rotated, config.rope_base, self._device)
+        self._memory = memory
+        self._ragged = RaggedForward(config, self.weights, memory, self.ways, *tables)
+        if self._is_fused:
+            shape = StepShape(
+                hidden=config.hidden,
+                inner=config.feed_forward,
+                heads=config.heads,
+                kv_heads=config.kv_heads,
+                head_size=config.head_size,
+                key_heads=config.key_heads,
+                value_heads=config.value_heads,
+                value_size=config.value_size,
+                page_tokens=page_tokens,
+            )
+            self._steps = DecodeSteps(self.weights.trunk, shape, memory, self.ways, *tables, invariant=self._invariant)
+
+    @torch.inference_mode()
+    def warm_up(self, batches: Sequence[int], tokens: int) -> None:
+        """Build the steps for these batch sizes at a context of `tokens`, so that no request waits for a compiler."""
+        if self._steps is not None:
+            for batch in batches:
+                self._steps.prepare(batch, tokens)
+
+    @torch.inference_mode()
+    def clear_pages(self, page_ids: Sequence[int]) -> None:
+        assert self._memory is not None, "allocate comes first"
+        self._memory.clear_pages(page_ids)
+
+    @torch.inference_mode()
+    def forward(self, batch: Batch) -> torch.Tensor:
+        assert self._memory is not None, "allocate comes first"
+        assert self._ragged is not None, "allocate comes first"
+        self._memory.move(batch.moves)
+        self._memory.clear_slots([_slot(chunk) for chunk in batch.chunks if chunk.start == 0])
+        # A row of decoding takes the same way whether prompts run beside it or not.
+        is_decoding = [self._steps is not None and chunk.count == 1 for chunk in batch.chunks]
+        decoding = [chunk for chunk, yes in zip(batch.chunks, is_decoding, strict=True) if yes]
+        others = [chunk for chunk, yes in zip(batch.chunks, is_decoding, strict=True) if not yes]
+        logits: dict[int, torch.Tensor] = {}
+        if decoding:
+            assert self._steps is not None
+            found = self._steps(decoding)
+            if not others and all(chunk.samples for chunk in decoding):
+                return found[:, : self.vocabulary]
+            logits |= {id(chunk): row for chunk, row in zip(decoding, found, strict=True)}
+        if others:
+            logits |= {id(chunk): row for chunk, row in zip(others, self._ragged(others), strict=True)}
+        rows = [logits[id(chunk)] for chunk in batch.chunks if chunk.samples]
+        if not rows:
+            return torch.empty(0, self.vocabulary, device=self._device)
+        return torch.stack(rows)[:, : self.vocabulary]
+
+
+def _slot(chunk: Chunk) -> int:
+    assert chunk.sequence.state_slot is not None, "a running sequence of a model with state has a slot"
+    return chunk.sequence.state_slot
+
+
+def misfit(config: HybridConfig) -> str:
+    """Why the fused step cannot take a model of this shape; empty where it can."""
+    if (config.key_size, config.value_size) != (128, 128):
+        return f"heads of Gated DeltaNet of [{config.key_size}, {config.value_size}] are not [128, 128]"
+    if config.head_size not in (256, 1024):
+        return f"a head size of {config.head_size} is not 256 or 1024"
+    if config.heads // config.kv_heads > 16:
+        return f"{config.heads // config.kv_heads} query heads share a key head; at most 16 may"
+    for name, columns in (("hidden", config.hidden), ("feed_forward", config.feed_forward)):
+        if columns % 64:
+            return f"{name} of {columns} is not a multiple of 64"
+    if abs(config.norm_epsilon - 1e-6) > 1e-9:
+        return f"a norm epsilon of {config.norm_epsilon:g} is not 1e-6"
+    assert RING >= CONV_TAPS
+    return ""

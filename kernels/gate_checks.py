@@ -1,0 +1,334 @@
+"""What each gate proves, on the GPU of this machine. A check returns what it proved and raises where it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+DEVICE = "cuda"
+ROWS = (1, 3, 8, 9, 16, 17, 32)
+
+
+def _nvfp4_matrix(rows: int, columns: int) -> Any:
+    import torch
+
+    from kernels.nvfp4.format import Nvfp4Matrix
+
+    codes = torch.randint(0, 256, (rows, columns // 2), dtype=torch.uint8, device=DEVICE)
+    scales = torch.randint(1, 127, (rows, columns // 16), dtype=torch.uint8, device=DEVICE)
+    return Nvfp4Matrix(codes, scales.view(torch.float8_e4m3fn), torch.rand(rows, device=DEVICE) * 1e-4 + 1e-4)
+
+
+def _sums(kind: str, x: Any, packed: tuple[Any, Any, Any], rows: int, splits: int, k_warps: int) -> Any:
+    from kernels.native.gemm import launch
+    from kernels.testing import poisoned
+
+    y = poisoned(splits, x.shape[0], rows, device=DEVICE)
+    codes, scales, multiplier = packed
+    sizes: dict[str, Any] = {"rows": rows, "columns": x.shape[1], "splits": splits, "k_warps": k_warps}
+    launch(kind, x, codes, scales, multiplier, y, output="float", **sizes)
+    return y
+
+
+def _products(kind: str, packed: tuple[Any, Any, Any], exact: Any, dtype: Any) -> str:
+    import torch
+
+    from kernels.native.gemm import least_splits
+    from kernels.testing import assert_close, assert_same_bits
+
+    rows, columns = exact.shape
+    x = torch.randn(32, columns, device=DEVICE).to(dtype)
+    expected = x.double() @ exact.T
+    for count in ROWS:
+        for k_warps in (16, 8, 4) if count <= 8 else (8, 4) if count <= 16 else (4,):
+            y = _sums(kind, x[:count], packed, rows, least_splits(kind, columns, count), k_warps)
+            assert_close(y.sum(0), expected[:count], relative=3e-6, what=f"{count} rows, {k_warps} warps along K")
+    together = _sums(kind, x, packed, rows, 4, 4)
+    for count in ROWS[:-1]:
+        alone = _sums(kind, x[:count], packed, rows, 4, 4)
+        assert_same_bits(alone, together[:, :count].contiguous(), what=f"{count} of 32 rows")
+    return f"{ROWS} rows within 3e-6 of float64; a row's bits do not depend on how many there are"
+
+
+def nvfp4_stream() -> str:
+    import torch
+
+    from kernels.native.gemm import dequantize
+    from kernels.nvfp4.pack import pack
+    from kernels.nvfp4.reference import unscaled
+    from kernels.testing import assert_close, poisoned
+
+    matrix = _nvfp4_matrix(4176, 5120)
+    packed = pack(matrix.codes, matrix.scales, matrix.multiplier)
+    w = poisoned(4176, 5120, dtype=torch.bfloat16, device=DEVICE)
+    dequantize(packed.codes, packed.scales, w)
+    assert_close(w, unscaled(matrix), relative=0.0, what="unpacked weights")
+    exact = unscaled(matrix).double() * matrix.multiplier.double()[:, None]
+    said = _products("nvfp4", (packed.codes, packed.scales, packed.multiplier), exact, torch.bfloat16)
+    return f"{said}; unpacked weights exact"
+
+
+def fp8_stream() -> str:
+    import torch
+
+    from kernels.fp8.pack import pack, unpack
+    from kernels.fp8.reference import dequantize, quantize
+    from kernels.testing import assert_same_bits
+
+    matrix = quantize(torch.randn(4176, 5120, device=DEVICE))
+    packed = pack(matrix.values, matrix.multiplier)
+    assert_same_bits(unpack(packed.values, 4176, 5120).view(torch.uint8), matrix.values.view(torch.uint8))
+    exact = dequantize(matrix).double()
+    return _products("fp8", (packed.values, None, packed.multiplier), exact, torch.float16)
+
+
+def _delta_inputs(batch: int, rows: int) -> tuple[Any, dict[str, Any]]:
+    import torch
+
+    heads, channels, slots = 48, 10240, batch * (rows + 1)
+    f32: dict[str, Any] = {"device": DEVICE}
+    tensors = {
+        "state": torch.randn(slots, heads, 128, 128, **f32) * 0.1,
+        "state_in": torch.arange(batch, **f32),
+        "state_out": torch.arange(batch, slots, **f32).view(batch, rows),
+        "conv": torch.randn(batch, 8, channels, **f32).bfloat16(),
+        "conv_slot": torch.arange(batch, **f32).flip(0).contiguous(),
+        "positions": torch.randint(0, 200000, (batch,), **f32),
+        "conv_weight": torch.randn(4, channels, **f32) * 0.3,
+        "a_log": torch.rand(heads, **f32),
+        "dt_bias": torch.randn(heads, **f32),
+        "norm_weight": torch.rand(128, **f32) + 0.5,
+    }
+    return torch.randn(batch, rows, channels + heads * 128 + 2 * heads, **f32), tensors
+
+
+def delta_step() -> str:
+
+    from kernels.gated_delta_rule.reference import decode_step as expected
+    from kernels.gated_delta_rule.step import decode_step
+    from kernels.testing import assert_close, assert_same_bits
+
+    for batch, rows in ((1, 1), (3, 1), (2, 3)):
+        mixed, tensors = _delta_inputs(batch, rows)
+        for gates in (None, mixed[..., -96:].bfloat16().contiguous()):
+            exact = mixed.double()
+            if gates is not None:
+                exact[..., -96:] = gates.double()
+            mine = {k: v.clone() for k, v in tensors.items()}
+            wide = {k: v.double() if v.is_floating_point() and k != "conv" else v.clone() for k, v in tensors.items()}
+            y = decode_step(mixed, **mine, key_heads=16, gates=gates)
+            assert_close(y, expected(exact, **wide, key_heads=16), relative=4e-3, what=f"{batch} x {rows} rows")
+            assert_close(mine["state"], wide["state"], relative=2e-6, what="states")
+            assert_same_bits(mine["conv"], wide["conv"], what="inputs of the convolution")
+    mixed, tensors = _delta_inputs(3, 1)
+    together = decode_step(mixed, **{k: v.clone() for k, v in tensors.items()}, key_heads=16)
+    for b in range(3):
+        one = {k: v.clone() for k, v in tensors.items()}
+        for name in ("state_in", "state_out", "conv_slot", "positions"):
+            one[name] = one[name][b : b + 1].contiguous()
+        assert_same_bits(decode_step(mixed[b : b + 1], **one, key_heads=16), together[b : b + 1], what=f"sequence {b}")
+    return "outputs within 4e-3 and states within 2e-6 of float64; a sequence's bits do not depend on company"
+
+
+def delta_chunk() -> str:
+    import torch
+
+    from kernels.gated_delta_rule.chunk import chunked
+    from kernels.gated_delta_rule.reference import chunked_ragged, normalise
+    from kernels.testing import assert_close, assert_same_bits
+
+    lengths = (64, 1, 129, 300)
+    starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32, device=DEVICE)
+    tokens = sum(lengths)
+    q, k = (x.contiguous() for x in normalise(*torch.randn(2, tokens, 16, 128, device=DEVICE)))
+    v, state = torch.randn(tokens, 48, 128, device=DEVICE), torch.randn(4, 48, 128, 128, device=DEVICE) * 0.1
+    g, beta = -torch.rand(tokens, 48, device=DEVICE), torch.rand(tokens, 48, device=DEVICE)
+    o, last = chunked(q, k, v, g, beta, state, starts)
+    q64, k64, v64, g64, beta64, state64 = (x.double() for x in (q, k, v, g, beta, state))
+    wide = chunked_ragged(q64, k64, v64, g64, beta64, state64, starts)
+    assert_close(o, wide[0], relative=1e-4, what="outputs")
+    assert_close(last, wide[1], relative=1e-4, what="states")
+    rows = slice(int(starts[2]), int(starts[3]))
+    ends = torch.tensor([0, 129], device=DEVICE, dtype=torch.int32)
+    alone = chunked(q[rows], k[rows], v[rows], g[rows], beta[rows], state[2:3], ends)
+    assert_same_bits(alone[0], o[rows].contiguous(), what="a sequence alone")
+    return f"lengths {lengths} within 1e-4 of float64; a sequence's bits do not depend on company"
+
+
+def conv() -> str:
+    import torch
+
+    from kernels.causal_conv1d.conv import causal_conv1d
+    from kernels.causal_conv1d.reference import causal_conv1d as expected
+    from kernels.testing import assert_close, assert_same_bits
+
+    starts = torch.tensor([0, 1, 3, 70], dtype=torch.int32, device=DEVICE)
+    x, weight = torch.randn(70, 10240, device=DEVICE), torch.randn(4, 10240, device=DEVICE)
+    history = torch.randn(3, 3, 10240, device=DEVICE)
+    y, kept = causal_conv1d(x, weight, history, starts)
+    y_expected, kept_expected = expected(x, weight, history, starts)
+    assert_close(y, y_expected, relative=1e-5)
+    assert_same_bits(kept, kept_expected)
+    return "ragged sequences within 1e-5; kept inputs equal in bits"
+
+
+def attention_step() -> str:
+    import torch
+
+    from kernels.paged_attention.cache import allocate, write
+    from kernels.paged_attention.layer import decode_step
+    from kernels.paged_attention.reference import attend
+    from kernels.paged_attention.stage import Staging
+    from kernels.rms_norm.reference import rms_norm
+    from kernels.rotary.reference import rotary, rotary_table
+    from kernels.testing import assert_close, assert_same_bits
+
+    heads, kv_heads, size, page, batch = 24, 4, 256, 64, 3
+    staging = Staging(page, 0, 1 << 20)
+    positions = torch.tensor([0, 63, 700], device=DEVICE)
+    table = 1 + torch.randperm(batch * 12, device=DEVICE).to(torch.int32).view(batch, 12)
+    pools = allocate(1 + batch * 12, 1, kv_heads, page, size, DEVICE)
+    for b in range(batch):
+        at = torch.arange(int(positions[b]), device=DEVICE)
+        k, v = torch.randn(2, len(at), kv_heads, size, device=DEVICE)
+        write(pools, k, v, table[b].long()[at // page], at % page)
+    cos, sin = rotary_table(1024, 64, 1e7, DEVICE)
+    q_norm, k_norm = torch.randn(2, size, device=DEVICE) * 0.1
+    mixed = torch.randn(1, batch, 1, (heads + kv_heads) * 2 * size, device=DEVICE)
+    rest: tuple[Any, ...] = (staging, q_norm, k_norm, cos, sin)
+    y = decode_step(mixed, pools, table, table, positions, *rest, heads=heads)
+    flat = mixed[0, :, 0]
+    q_gate, k_new = flat[:, : heads * 2 * size], flat[:, heads * 2 * size : (heads * 2 + kv_heads) * size]
+    q, gate = q_gate.view(batch, heads, 2, size).unbind(2)
+    q = rotary(rms_norm(q, q_norm)[0], positions, cos, sin)
+    expected = attend(q[:, None], pools, table, table, positions, staging) * torch.sigmoid(gate[:, None])
+    assert_close(y, expected.flatten(2), relative=6e-3, what="attention over the pages as written")
+    k_new = rotary(rms_norm(k_new.view(batch, kv_heads, size), k_norm)[0], positions, cos, sin)
+    mirror = allocate(1 + batch * 12, 1, kv_heads, page, size, DEVICE)
+    pages = table.long().gather(1, (positions // page)[:, None])[:, 0]
+    write(mirror, k_new, k_new, pages, positions % page)
+    stored, wanted = (p.keys[pages, :, positions % page].float() for p in (pools, mirror))
+    assert_close(stored, wanted, relative=6e-2, what="keys as written")  # FP8 ties may round either way
+    for b in range(batch):
+        at = slice(b, b + 1)
+        one = decode_step(mixed[:, at], pools, table[at], table[at], positions[at], *rest, heads=heads)
+        assert_same_bits(one, y[b : b + 1], what=f"sequence {b} alone")
+    return "contexts 1, 64, 701 within 6e-3 of float32; a sequence's bits do not depend on company"
+
+
+def prefill_attention() -> str:
+    import torch
+
+    from kernels.paged_attention.prefill import attend_flash, attend_masked
+    from kernels.testing import assert_close
+
+    for new, span in ((1, 1), (5, 133), (200, 200), (64, 1000)):
+        q = torch.randn(new, 24, 256, device=DEVICE).bfloat16()
+        k, v = torch.randn(2, span, 4, 256, device=DEVICE).bfloat16()
+        assert_close(attend_flash(q, k, v), attend_masked(q, k, v), relative=1e-2, what=f"{new} rows of {span}")
+    return "last rows of contexts up to 1,000 within 1e-2 of float32"
+
+
+def sampling() -> str:
+    import dataclasses
+
+    import torch
+
+    from kernels.sampling.reference import neutral
+    from kernels.sampling.reference import sample as expected
+    from kernels.sampling.sample import sample
+
+    plain = neutral(4, DEVICE)
+    changes: dict[str, list[Any]] = {
+        "temperature": [0.0, 1.0, 0.7, 1.3],
+        "top_k": [0, 20, 0, 50],
+        "top_p": [1.0, 0.95, 0.8, 1.0],
+        "min_p": [0.0, 0.0, 0.0, 0.05],
+        "repetition": [1.0, 1.2, 1.0, 1.0],
+        "seed": [1, 2, 3, 2**40 + 4],
+        "position": [0, 5, 300000, 9],
+    }
+    made = {k: torch.tensor(v, device=DEVICE, dtype=getattr(plain, k).dtype) for k, v in changes.items()}
+    settings = dataclasses.replace(plain, **made)
+    for _ in range(5):
+        logits = torch.randn(4, 248320, device=DEVICE) * 3
+        counts = torch.randint(0, 3, logits.shape, device=DEVICE, dtype=torch.int32)
+        bits = torch.randint(-(2**31), 2**31 - 1, (4, 7760), device=DEVICE, dtype=torch.int32)
+        mine, theirs = sample(logits, settings, counts, bits), expected(logits, settings, counts, bits)
+        if mine.tolist() != theirs.tolist():
+            raise AssertionError(f"drew {mine.tolist()}, the plain form {theirs.tolist()}")
+    return "20 draws equal those of the plain form"
+
+
+def _small_step(kind: Any, *, overlap: bool) -> Any:
+    import torch
+
+    from kernels.benchmarks.random_trunk import random_memory, random_trunk, step_for
+
+    torch.manual_seed(3)
+    trunk, shape = random_trunk(kind, layers=4, device=DEVICE, vocabulary=4096)
+    memory = random_memory(trunk, shape, slots=9, pages=41)
+    step = step_for(trunk, memory, shape, batch=8, pages=5, overlap=overlap)
+    step.token_ids.copy_(torch.arange(8, device=DEVICE) * 11)
+    step.positions.copy_(torch.tensor([0, 1, 63, 64, 65, 200, 255, 300], device=DEVICE))
+    step.slots.copy_(torch.arange(8, device=DEVICE))
+    step.table.copy_(1 + torch.arange(40, dtype=torch.int32, device=DEVICE).view(8, 5))
+    return step
+
+
+def _logits(kind: str, *, overlap: bool, captured: bool = False) -> Any:
+    """Of three steps one after another on the same memory."""
+    import torch
+
+    step = _small_step(kind, overlap=overlap)
+    graph = None
+    if captured:
+        kept = [[part.clone() for part in vars(memory).values()] for memory in step.memory]
+        graph = step.capture()
+        torch.cuda.synchronize()
+        for memory, parts in zip(step.memory, kept, strict=True):  # capturing runs the step once
+            for part, before in zip(vars(memory).values(), parts, strict=True):
+                part.copy_(before)
+    found = []
+    for _ in range(3):
+        step.run() if graph is None else graph.replay()
+        torch.cuda.synchronize()
+        found.append(step.logits.clone())
+        step.positions += 1
+    return torch.stack(found)
+
+
+def step_overlap() -> str:
+    import torch
+
+    from kernels.testing import assert_same_bits
+
+    for kind in ("nvfp4", "fp8", "bf16"):
+        plain = _logits(kind, overlap=False)
+        if not bool(torch.isfinite(plain).all()) or not bool(plain.any()):
+            raise AssertionError(f"{kind}: logits are not finite, or all zero")
+        for _ in range(3):
+            assert_same_bits(_logits(kind, overlap=True), plain, what=kind)
+    return "three steps of four layers: overlapping launches equal serial ones in bits; nvfp4, fp8, bf16"
+
+
+def step_graph() -> str:
+    from kernels.testing import assert_same_bits
+
+    for kind in ("nvfp4", "fp8", "bf16"):
+        assert_same_bits(_logits(kind, overlap=True, captured=True), _logits(kind, overlap=False), what=kind)
+    return "three replays equal three plain runs in bits; nvfp4, fp8, bf16"
+
+
+CHECKS: dict[str, Callable[[], str]] = {
+    "nvfp4.stream": nvfp4_stream,
+    "fp8.stream": fp8_stream,
+    "gated_delta_rule.step": delta_step,
+    "gated_delta_rule.chunk": delta_chunk,
+    "causal_conv1d": conv,
+    "paged_attention.step": attention_step,
+    "attention.prefill": prefill_attention,
+    "step.overlap": step_overlap,
+    "step.graph": step_graph,
+    "sampling": sampling,
+}

@@ -1,0 +1,154 @@
+"""The hybrid of the GPU on the CPU: its plain way against `transformers`, its fused step against its plain way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from inference_grpc.core.batch import Batch, Chunk, Move
+from inference_grpc.model.checkpoint import HfCheckpoint
+from inference_grpc.model.cuda import decode
+from inference_grpc.model.cuda import load as cuda_load
+from inference_grpc.model.cuda.load import load_cuda_hybrid, recipe_kinds
+from inference_grpc.model.cuda.model import CudaHybridModel, misfit
+from inference_grpc.model.errors import ModelFileError
+from inference_grpc.model.hybrid_config import read_hf_config
+from inference_grpc.model.recipe import Recipe, read_recipe
+from inference_grpc.model.tiny import write_tiny
+from kernels.paths import Choice
+from tests.inference_grpc.model import native_forms
+from tests.inference_grpc.model.hybrids import in_chunks, make_sequence, reference_logits, transformers_hybrid
+
+CPU = torch.device("cpu")
+FUSED = Choice(frozenset({"packed", "fused", "paged"}), ())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny(tmp_path_factory.mktemp("hybrid"))
+
+
+@pytest.fixture(scope="module")
+def token_ids() -> list[int]:
+    return np.random.default_rng(3).integers(0, 270, 150).tolist()
+
+
+def load(folder: Path, recipe: str | Recipe = "auto", *, ways: Choice | None = None) -> CudaHybridModel:
+    """`ways`: what the table is made to say."""
+    checkpoint = HfCheckpoint(folder)
+    config = read_hf_config(folder / "config.json", checkpoint.config)
+    wanted = read_recipe(recipe) if isinstance(recipe, str) else recipe
+    with pytest.MonkeyPatch.context() as patch:
+        if ways is not None:
+            patch.setattr(cuda_load, "choose", lambda *arguments, **named: ways)
+        model, _ = load_cuda_hybrid(
+            checkpoint, config, name="tiny", vocabulary=320, recipe=wanted, device=CPU, passed=lambda gate: True
+        )
+    model.allocate(pages=40, page_tokens=16, state_slots=4)
+    return model
+
+
+@pytest.mark.parametrize("sizes", [[], [64], [65, 63], [7, 33, 1, 40], [1] * 20], ids=str)
+def test_the_plain_way_equals_transformers(folder: Path, token_ids: list[int], sizes: list[int]) -> None:
+    expected = reference_logits(transformers_hybrid(folder), token_ids)[-1]
+    actual = in_chunks(load(folder), make_sequence(token_ids), sizes)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_several_sequences_of_one_step_equal_each_alone(folder: Path, token_ids: list[int]) -> None:
+    model = load(folder)
+    first, second = token_ids[:70], token_ids[70:100]
+    alone = [in_chunks(load(folder), make_sequence(ids), []) for ids in (first, second)]
+    sequences = [make_sequence(first), make_sequence(second, first_page=8, slot=1)]
+    together = model.forward(Batch([Chunk(s, 0, len(s.token_ids)) for s in sequences]))
+    torch.testing.assert_close(together, torch.stack(alone), rtol=1e-4, atol=1e-4)
+
+
+def test_a_slot_begins_empty_and_moves_take_pages_and_states_along(folder: Path, token_ids: list[int]) -> None:
+    model = load(folder)
+    in_chunks(model, make_sequence(token_ids[:50]), [])  # leaves its state in slot 0
+    expected = in_chunks(load(folder), make_sequence(token_ids[:64]), [])
+    sequence = make_sequence(token_ids[:64])
+    model.forward(Batch([Chunk(sequence, 0, 63)]))
+    moved = make_sequence(token_ids[:64], first_page=20, slot=2)
+    moves = [Move("page", a, b) for a, b in zip(sequence.page_ids, moved.page_ids, strict=True)]
+    moved_logits = model.forward(Batch([Chunk(moved, 63, 1)], [*moves, Move("state", 0, 2)]))[0]
+    torch.testing.assert_close(moved_logits, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_cleared_pages_hold_nothing(folder: Path, token_ids: list[int]) -> None:
+    model = load(folder, "fp8")
+    sequence = make_sequence(token_ids[:20])
+    model.forward(Batch([Chunk(sequence, 0, 20)]))
+    model.clear_pages(sequence.page_ids)
+    assert model._memory is not None
+    pages = [part for layer in model._memory.layers for part in vars(layer).values() if part.shape[0] == 41]
+    assert len(pages) == 2
+    assert not any(bool(part.view(torch.uint8).any()) for part in pages)
+
+
+@pytest.mark.parametrize("recipe", ["bf16", "fp8", "nvfp4"])
+def test_the_fused_step_equals_the_plain_way(
+    recipe: str, tmp_path: Path, token_ids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Launches of Triton in its interpreter, those of CUDA C++ as plain PyTorch: what goes where is what is tested."""
+    pytest.importorskip("triton", reason="Triton is not installed; the fused step's wiring is tested where it is")
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("needs Triton's interpreter: TRITON_INTERPRET=1")
+    native_forms.install(monkeypatch)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    folder = write_tiny(tmp_path / "model", head_dim=64)
+    plain, fused = load(folder, recipe), load(folder, recipe, ways=FUSED)
+    for model in (plain, fused):  # a prompt each, then tokens in company and alone
+        sequences = [make_sequence(token_ids[:70]), make_sequence(token_ids[80:83], first_page=8, slot=1)]
+        for sequence, length in zip(sequences, (66, 2), strict=True):
+            sequence.token_ids = sequence.token_ids[:length]
+        model.forward(Batch([Chunk(s, 0, len(s.token_ids)) for s in sequences]))
+    long, short = token_ids[:70], token_ids[80:83]
+    steps = [[(long, 66, 0, 0), (short, 2, 8, 1)], [(long, 67, 0, 0)], [(long, 68, 0, 0)]]
+    for step in steps:
+        found = []
+        for model in (plain, fused):
+            chunks = []
+            for ids, start, page, slot in step:
+                sequence = make_sequence(ids[: start + 1], first_page=page, slot=slot)
+                chunks.append(Chunk(sequence, start, 1))
+            found.append(model.forward(Batch(chunks)))
+        difference = (found[0] - found[1]).norm() / found[0].norm()
+        assert float(difference) < 0.03, f"{step}: {difference}"
+
+
+def test_sizes_are_rounded_up_to_a_few() -> None:
+    assert [decode.batch_bucket(rows) for rows in (1, 2, 3, 5, 8, 9, 17, 32)] == [1, 2, 4, 8, 8, 16, 32, 32]
+    assert [decode.context_bucket(tokens, 40000) for tokens in (1, 1024, 1025, 20000)] == [1024, 1024, 4096, 40000]
+
+
+def test_rows_that_only_fill_up_point_to_the_padding(token_ids: list[int]) -> None:
+    inputs = decode.HostInputs.make(4, 6, pinned=False)
+    sequences = [make_sequence(token_ids[:20], first_page=3, slot=2), make_sequence(token_ids[:40], first_page=9)]
+    chunks = [Chunk(sequences[0], 19, 1), Chunk(sequences[1], 39, 1)]
+    inputs.fill(chunks, padding_slot=7, padding_page=30)
+    assert inputs.numbers.tolist() == [[token_ids[19], token_ids[39], 0, 0], [19, 39, 0, 0], [2, 0, 7, 7]]
+    assert inputs.table.tolist() == [[4, 3, 30, 30, 30, 30], [11, 10, 9, 30, 30, 30], [30] * 6, [30] * 6]
+    inputs.fill([], padding_slot=7, padding_page=30)
+    assert inputs.numbers[2].tolist() == [7] * 4
+
+
+def test_shapes_that_the_fused_step_cannot_take_are_named(folder: Path) -> None:
+    config = read_hf_config(folder / "config.json", HfCheckpoint(folder).config)
+    assert misfit(config) == "heads of Gated DeltaNet of [32, 32] are not [128, 128]"
+
+
+def test_recipes_say_which_products_there_may_be() -> None:
+    assert recipe_kinds(read_recipe("nvfp4")) == {"bf16", "nvfp4"}
+    assert recipe_kinds(read_recipe("bf16")) == {"bf16"}
+    assert recipe_kinds(read_recipe("auto")) == {"bf16", "fp8", "nvfp4"}
+
+
+def test_rounded_activations_are_refused(folder: Path) -> None:
+    with pytest.raises(ModelFileError, match="activations = 'narrow'; on cuda weights meet 16-bit activations"):
+        load(folder, Recipe("mine", (("*", "nvfp4"),), activations="narrow"))
