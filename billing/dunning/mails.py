@@ -11,6 +11,7 @@ from billing.dunning.policy import suspension_at
 from billing.invoices import mail
 from billing.invoices.selectors import due_minor
 from billing.invoices.wording import Wording
+from billing.payments.services import CARD_CHARGED, CARD_REFUSED
 
 
 def send(step: DunningStep, done: Mapping[str, datetime]) -> None:
@@ -25,6 +26,7 @@ def send(step: DunningStep, done: Mapping[str, datetime]) -> None:
         "amount": wording.minor(due_minor(invoice), invoice.currency),
         "suspension": wording.day(suspension_at(invoice.due_at, done), zone),
         "pay_url": push.hosted_url if push else "",
-        "payment_note": step.payment_note,
+        "was_charged": step.payment_note == CARD_CHARGED,
+        "refusal": step.payment_note.removeprefix(CARD_REFUSED) if step.payment_note.startswith(CARD_REFUSED) else "",
     }
     mail.send("dunning", invoice, context)

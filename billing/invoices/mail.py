@@ -1,4 +1,7 @@
-"""Mail with an invoice attached, to the address that the invoice has."""
+"""Mail with an invoice attached, to the address and in the language that the invoice has.
+
+The texts are gettext's (`billing/locale`), dates and money `wording.py`'s.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.template.loader import render_to_string
+from django.utils import translation
 
 from billing.invoices.models import Invoice
 from billing.invoices.pdf import render
@@ -22,8 +26,9 @@ def send(name: str, invoice: Invoice, context: dict[str, Any]) -> None:
         "due": wording.day(invoice.due_at, zone),
         "issuer": invoice.issuer.splitlines()[0] if invoice.issuer else "",
     }
-    subject = " ".join(render_to_string(f"emails/{name}/subject.txt", common | context).split())
-    body = render_to_string(f"emails/{name}/body.txt", common | context)
+    with translation.override(wording.language):
+        subject = " ".join(render_to_string(f"emails/{name}/subject.txt", common | context).split())
+        body = render_to_string(f"emails/{name}/body.txt", common | context)
     message = EmailMessage(subject, body, settings.DEFAULT_FROM_EMAIL, [invoice.email])
     message.attach(f"{invoice.number}.pdf", render(invoice), "application/pdf")
     message.send()

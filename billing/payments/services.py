@@ -171,6 +171,11 @@ def give_up_at_provider(invoice_id: int, *, gateway: PaymentGateway | None = Non
         gateway.give_up_invoice(external_id)
 
 
+# What came of trying a kept card; the provider's reason follows a refusal.
+CARD_CHARGED = "The card was charged."
+CARD_REFUSED = "The card was refused: "
+
+
 def try_kept_card(invoice_id: int, *, key: str, gateway: PaymentGateway | None = None) -> str:
     """Charge the kept card for an open invoice; returns what came of it, empty when there is no card to try.
 
@@ -187,8 +192,8 @@ def try_kept_card(invoice_id: int, *, key: str, gateway: PaymentGateway | None =
     except PaymentProviderError as error:
         if error.is_retryable:
             raise
-        return f"The card was refused: {error}"[:300]
-    return "The card was charged."
+        return f"{CARD_REFUSED}{error}"[:300]
+    return CARD_CHARGED
 
 
 def push_credit_note(credit_note_id: int, *, gateway: PaymentGateway | None = None) -> CreditNote:
