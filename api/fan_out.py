@@ -48,7 +48,8 @@ class FanOut:
             self.is_finished = True
             raise refusal
         started = [generation.started or Started(0, 0) for generation in self._generations]
-        self._stream.append(Started(sum(s.prompt_tokens for s in started), sum(s.cached_tokens for s in started)))
+        prompt_tokens, cached_tokens = sum(s.prompt_tokens for s in started), sum(s.cached_tokens for s in started)
+        self._stream.append(Started(prompt_tokens, cached_tokens, started[0].fingerprint))
         self._pumps = [
             loop.create_task(self._pump(position, generation, first))
             for position, (generation, first) in enumerate(zip(self._generations, firsts, strict=True))
@@ -77,8 +78,8 @@ class FanOut:
             usage.cached_tokens += end.usage.cached_tokens
             usage.completion_tokens += end.usage.completion_tokens
             usage.reasoning_tokens += end.usage.reasoning_tokens
-        self.is_finished = True
             usage.cache_write_tokens += end.usage.cache_write_tokens
+        self.is_finished = True
         failed = next((end for end in ends if isinstance(end, Failed)), None)
         if failed is not None:
             self._stream.append(Failed(failed.code, failed.message, usage, failed.fields))

@@ -40,6 +40,19 @@ COUNTING: dict[str, Callable[[Exchange], Awaitable[object]]] = {
     **dict.fromkeys(responses.COUNT_PATHS, count_input_tokens),
 }
 HEALTH_PATH = "/health"
+# Paths that clients may expect, by their beginning, and what to do instead.
+NOT_SERVED = {
+    "/v1/v1": "the base URL of this client should end without /v1",
+    "/v1/chat/completions/": "chat completions are not kept, with 'store' neither; responses are, see /v1/responses",
+    "/v1/conversations": "conversation objects are not kept; chain responses with 'previous_response_id'",
+    "/v1/messages/batches": "there are no batches; send each message on its own",
+    "/v1/batches": "there are no batches; send each request on its own",
+    "/v1/files": "files are not kept; send texts in the request",
+    "/v1/images": "the models here make text only",
+    "/v1/audio": "the models here make text only",
+    "/v1/assistants": "there are no assistants; use /v1/responses",
+    "/v1/threads": "there are no threads; use /v1/responses",
+}
 # Pages under /v1 that Django serves.
 DJANGO_PATHS = frozenset({"/v1/openapi.json"})
 
@@ -133,9 +146,9 @@ async def _served_elsewhere(exchange: Exchange) -> object:
 
 
 def _unknown(path: str) -> ApiError:
-    hint = "docs/api/endpoints.md lists what there is"
-    if path.startswith("/v1/v1"):
-        hint = "the base URL of this client should end without /v1"
-    elif path.endswith("/"):
-        hint = "paths here have no slash at the end"
+    hint = next((hint for start, hint in NOT_SERVED.items() if path.startswith(start)), None)
+    if hint is None:
+        hint = (
+            "paths here have no slash at the end" if path.endswith("/") else "/api/docs/inference lists what there is"
+        )
     return ApiError("not_found", f"There is nothing at {path[:200]}; {hint}.")

@@ -42,6 +42,7 @@ from inference_grpc.wire import (
     CHANNEL_OPTIONS,
     ERROR_CODE_KEY,
     ERROR_FIELDS_KEY,
+    FINGERPRINT_KEY,
     SESSION_KEY,
     chat_to_proto,
     event_from_row,
@@ -92,6 +93,8 @@ class EngineInfo:
     steps: int
     drafted_tokens: int
     accepted_tokens: int
+    runtime: str
+    fingerprint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,7 @@ class EngineStream:
             return
         if isinstance(event, Started):
             self.usage.prompt_tokens, self.usage.cached_tokens = event.prompt_tokens, event.cached_tokens
+            event.fingerprint = self._client.fingerprint
         elif not isinstance(event, ChoiceFinished):
             if isinstance(event, ReasoningDelta):
                 self.usage.reasoning_tokens += event.completion_tokens - self.usage.completion_tokens
@@ -221,6 +225,7 @@ class EngineClient:
     def __init__(self, address: str, *, buffer_bytes: int = 1 << 20, timeout_s: float = 10.0) -> None:
         """`buffer_bytes` bounds what one unread stream may hold, `timeout_s` is the deadline of a unary call."""
         self.address = address
+        self.fingerprint = ""  # of the engine that took the latest session
         self._buffer_bytes = buffer_bytes
         self._timeout_s = timeout_s
         options: list[tuple[str, Any]] = [
@@ -369,7 +374,7 @@ class EngineClient:
             call = self._stub.Session()
             reason = "the engine ended the session"
             try:
-                await asyncio.wait_for(_wait_until_taken(call), CONNECT_TIMEOUT_S)
+                self.fingerprint = await asyncio.wait_for(_taken_by(call), CONNECT_TIMEOUT_S)
                 pause_s = RETRY_S[0]
                 self._down_because = None
                 self._connected.set()
@@ -442,11 +447,14 @@ class EngineClient:
             raise _engine_error(error) from error
 
 
-async def _wait_until_taken(call: Any) -> None:  # grpc.aio's call object is untyped
-    """Raises `EngineUnavailable` when there is no engine: of a failed call, grpc.aio gives empty metadata, silently."""
+async def _taken_by(call: Any) -> str:  # grpc.aio's call object is untyped
+    """The fingerprint of the engine that took the session.
+
+    Raises `EngineUnavailable` when there is no engine: of a failed call, grpc.aio gives empty metadata, silently."""
     metadata = dict(await call.initial_metadata() or ())
     if SESSION_KEY not in metadata:
         raise EngineUnavailable(f"{(await call.code()).name}: {await call.details()}")
+    return str(metadata.get(FINGERPRINT_KEY, ""))
 
 
 def _engine_error(error: grpc.aio.AioRpcError) -> EngineError:

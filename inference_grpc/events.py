@@ -42,8 +42,11 @@ class TokenLogprob:
 
 @dataclass(slots=True)
 class Started:
+    """`fingerprint` names what decides which tokens a seed gives; empty where nobody says it."""
+
     prompt_tokens: int
     cached_tokens: int
+    fingerprint: str = ""
 
 
 @dataclass(slots=True)

@@ -47,6 +47,8 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
 
 # Initial metadata of a Session that the engine has taken; a call that failed to connect has none.
 SESSION_KEY = "engine-session"
+# Beside it: GetInfo's fingerprint, so that every event stream of the session has it at no cost.
+FINGERPRINT_KEY = "engine-fingerprint"
 # Trailing metadata of a call that failed with an engine error; the fields are a JSON object.
 ERROR_CODE_KEY = "engine-error-code"
 ERROR_FIELDS_KEY = "engine-error-fields"

@@ -103,6 +103,7 @@ class _Call:
 
     def __init__(self, request: GenerationRequest, is_chat: bool, body_bytes: int) -> None:
         self._is_chat = is_chat
+        self._has_started = False
         self._tokens = 0
         self._reasoning_tokens = 0
         self._said: Usage | None = None
@@ -149,7 +150,6 @@ class _Call:
             self._fail("upstream_error", f"The upstream's answer is not understood: {type(error).__name__}.")
 
     async def _read(self, answer: aiohttp.ClientResponse) -> None:
-        self.stream.append(Started(self.stream.usage.prompt_tokens, 0))
         frames = _Frames()
         async for piece in answer.content.iter_any():
             for data in frames.feed(piece):
@@ -170,6 +170,11 @@ class _Call:
         if self.stream.unread > BUFFER_EVENTS:
             self._fail("slow_reader", f"The stream was not read: {BUFFER_EVENTS} events wait for the caller.")
             return True
+        if not self._has_started:
+            self._has_started = True
+            fingerprint = chunk.get("system_fingerprint")
+            fingerprint = fingerprint if isinstance(fingerprint, str) else ""
+            self.stream.append(Started(self.stream.usage.prompt_tokens, 0, fingerprint))
         if not self.stream.upstream_id and isinstance(name := chunk.get("id"), str):
             self.stream.upstream_id = name
         if usage := chunk.get("usage"):

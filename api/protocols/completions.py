@@ -176,16 +176,20 @@ class Writer:
         self._includes_usage = parsed.includes_usage
         self._wants_logprobs = first.logprobs
         self._head = {"id": f"cmpl-{request_id.hex}", "object": "text_completion", "created": created, "model": model}
+        self._fingerprint: str | None = None
         self._choices = [_Choice([], []) for _ in range(len(parsed.requests) * first.n)]
         opening = orjson.dumps(self._head)[:-1]
         self._text_heads = [
             b'data: %b,"choices":[{"index":%d,"text":' % (opening, index) for index in range(len(self._choices))
         ]
-        self._tail = b"}],%b}\n\n" % (b'"usage":null' if self._includes_usage else b'"system_fingerprint":null')
+        self._tail = b""
         self._opening = opening
         self._usage = Usage()
 
     def start(self, event: Started) -> bytes:
+        self._fingerprint = event.fingerprint or None
+        usage = b',"usage":null' if self._includes_usage else b""
+        self._tail = b'}],"system_fingerprint":%b%b}\n\n' % (orjson.dumps(self._fingerprint), usage)
         return b""
 
     def feed(self, event: Delta | ChoiceFinished | Finished) -> bytes:
@@ -248,7 +252,11 @@ class Writer:
             return b""
         usage = b""
         if self._includes_usage:
-            usage = b'data: %b,"choices":[],"usage":%b}\n\n' % (self._opening, orjson.dumps(usage_object(event.usage)))
+            usage = b'data: %b,"choices":[],"system_fingerprint":%b,"usage":%b}\n\n' % (
+                self._opening,
+                orjson.dumps(self._fingerprint),
+                orjson.dumps(usage_object(event.usage)),
+            )
         return usage + DONE
 
     def fail(self, code: str, message: str) -> bytes:
@@ -268,7 +276,12 @@ class Writer:
             for index, choice in enumerate(self._choices)
         ]
         return orjson.dumps(
-            {**self._head, "choices": choices, "usage": usage_object(self._usage), "system_fingerprint": None}
+            {
+                **self._head,
+                "choices": choices,
+                "usage": usage_object(self._usage),
+                "system_fingerprint": self._fingerprint,
+            }
         )
 
 

@@ -36,6 +36,7 @@ class BackendInfo:
     steps: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    runtime: str = ""
 
 
 class Prepared(Protocol):

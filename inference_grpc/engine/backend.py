@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from inference_grpc.core.backend import BackendInfo, Prepared, StepRows
 from inference_grpc.core.request import ChatPrompt, Request
 from inference_grpc.engine.engine import Engine
@@ -55,6 +57,7 @@ class TorchBackend:
             prompt_tokens=counters.prompt_tokens,
             completion_tokens=counters.completion_tokens,
             steps=counters.steps,
+            runtime=f"torch {torch.__version__}",
         )
 
     def close(self) -> None:

@@ -19,10 +19,18 @@ from inference_grpc.events import Failed
 from inference_grpc.protos.v1 import inference_pb2 as pb
 from inference_grpc.protos.v1 import inference_pb2_grpc as pb_grpc
 from inference_grpc.server.dispatcher import Dispatcher
+from inference_grpc.server.fingerprint import fingerprint_of
 from inference_grpc.server.metrics import EngineMetrics
 from inference_grpc.server.outbox import Outbox
 from inference_grpc.server.receipts import Receipt, ReceiptJournal
-from inference_grpc.wire import ERROR_CODE_KEY, ERROR_FIELDS_KEY, SESSION_KEY, chat_from_proto, usage_to_proto
+from inference_grpc.wire import (
+    ERROR_CODE_KEY,
+    ERROR_FIELDS_KEY,
+    FINGERPRINT_KEY,
+    SESSION_KEY,
+    chat_from_proto,
+    usage_to_proto,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +70,7 @@ class InferenceServicer(pb_grpc.InferenceServicer):  # type: ignore[misc]  # the
         self._journal = journal
         self._metrics = metrics
         self._workers = workers
+        self._fingerprint = fingerprint_of(__version__, backend.info())
         self._outboxes: set[Outbox] = set()
 
     def close_sessions(self) -> None:
@@ -70,7 +79,8 @@ class InferenceServicer(pb_grpc.InferenceServicer):  # type: ignore[misc]  # the
             outbox.close_input()
 
     async def Session(self, requests: AsyncIterator[pb.SessionRequest], context: Any) -> None:  # from the proto
-        await context.send_initial_metadata(((SESSION_KEY, self._journal.engine_id),))
+        session = ((SESSION_KEY, self._journal.engine_id), (FINGERPRINT_KEY, self._fingerprint))
+        await context.send_initial_metadata(session)
         outbox = Outbox()
         self._outboxes.add(outbox)
         self._metrics.sessions += 1
@@ -147,7 +157,9 @@ class InferenceServicer(pb_grpc.InferenceServicer):  # type: ignore[misc]  # the
 
     async def GetInfo(self, request: pb.GetInfoRequest, context: Any) -> pb.GetInfoResponse:
         info = asdict(self._backend.info())
-        return pb.GetInfoResponse(engine_id=self._journal.engine_id, version=__version__, **info)
+        return pb.GetInfoResponse(
+            engine_id=self._journal.engine_id, version=__version__, fingerprint=self._fingerprint, **info
+        )
 
     async def ListReceipts(self, request: pb.ListReceiptsRequest, context: Any) -> pb.ListReceiptsResponse:
         try:

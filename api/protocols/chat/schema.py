@@ -135,7 +135,7 @@ class Body(Struct, kw_only=True):
     verbosity: Annotated[
         Annotated[str, one_of("low", "medium", "high")] | None, ignored("the model has one verbosity")
     ] = None
-    store: Annotated[bool | None, ignored("chat completions are not stored")] = None
+    store: Annotated[bool | None, ignored("chat completions are not kept; responses are")] = None
     service_tier: Annotated[str | None, ignored("there is one tier, 'default'")] = None
     prediction: Annotated[Any, ignored("the engine drafts by itself")] = None
     prompt_cache_key: Annotated[str | None, ignored("prefixes are cached per organization by themselves")] = None

@@ -70,12 +70,12 @@ class ChatWriter:
         self._with_logprobs = with_logprobs
         self._choices = [_Choice() for _ in range(choices)]
         self._usage = Usage()
-        head = self._envelope("chat.completion.chunk")
-        self._head = b"data: " + orjson.dumps(head)[:-1]
+        self._fingerprint: str | None = None
         usage = b',"usage":null' if include_usage else b""
         self._tail = b',"logprobs":null,"finish_reason":null}]' + usage + b"}\n\n"
-        self._text_heads = [self._choice_head(index) + b'{"content":' for index in range(choices)]
         self._text_tail = b"}" + self._tail
+        self._head = b""
+        self._text_heads: list[bytes] = []
 
     def _envelope(self, object_type: str) -> dict[str, Any]:
         return {
@@ -84,7 +84,7 @@ class ChatWriter:
             "created": self._created,
             "model": self._model,
             "service_tier": "default",
-            "system_fingerprint": None,
+            "system_fingerprint": self._fingerprint,
         }
 
     def _choice_head(self, index: int) -> bytes:
@@ -94,6 +94,9 @@ class ChatWriter:
 
     def start(self, event: Started) -> bytes:
         self._usage = Usage(event.prompt_tokens, event.cached_tokens)
+        self._fingerprint = event.fingerprint or None
+        self._head = b"data: " + orjson.dumps(self._envelope("chat.completion.chunk"))[:-1]
+        self._text_heads = [self._choice_head(index) + b'{"content":' for index in range(len(self._choices))]
         return b""
 
     def feed(self, event: Delta | ChoiceFinished | Finished) -> bytes:

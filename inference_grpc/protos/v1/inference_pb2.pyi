@@ -370,7 +370,7 @@ class GetInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetInfoResponse(_message.Message):
-    __slots__ = ("engine_id", "version", "model", "context_tokens", "max_sequences", "page_tokens", "pages_total", "pages_free", "running", "waiting", "precision", "draft_head", "device", "weights_sha256", "features", "prefix_hit_tokens", "prompt_tokens", "completion_tokens", "steps", "drafted_tokens", "accepted_tokens")
+    __slots__ = ("engine_id", "version", "model", "context_tokens", "max_sequences", "page_tokens", "pages_total", "pages_free", "running", "waiting", "precision", "draft_head", "device", "weights_sha256", "features", "prefix_hit_tokens", "prompt_tokens", "completion_tokens", "steps", "drafted_tokens", "accepted_tokens", "runtime", "fingerprint")
     ENGINE_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -392,6 +392,8 @@ class GetInfoResponse(_message.Message):
     STEPS_FIELD_NUMBER: _ClassVar[int]
     DRAFTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     engine_id: str
     version: str
     model: str
@@ -413,7 +415,9 @@ class GetInfoResponse(_message.Message):
     steps: int
     drafted_tokens: int
     accepted_tokens: int
-    def __init__(self, engine_id: _Optional[str] = ..., version: _Optional[str] = ..., model: _Optional[str] = ..., context_tokens: _Optional[int] = ..., max_sequences: _Optional[int] = ..., page_tokens: _Optional[int] = ..., pages_total: _Optional[int] = ..., pages_free: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., precision: _Optional[str] = ..., draft_head: _Optional[str] = ..., device: _Optional[str] = ..., weights_sha256: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., prefix_hit_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., steps: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ...) -> None: ...
+    runtime: str
+    fingerprint: str
+    def __init__(self, engine_id: _Optional[str] = ..., version: _Optional[str] = ..., model: _Optional[str] = ..., context_tokens: _Optional[int] = ..., max_sequences: _Optional[int] = ..., page_tokens: _Optional[int] = ..., pages_total: _Optional[int] = ..., pages_free: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., precision: _Optional[str] = ..., draft_head: _Optional[str] = ..., device: _Optional[str] = ..., weights_sha256: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., prefix_hit_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., steps: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., runtime: _Optional[str] = ..., fingerprint: _Optional[str] = ...) -> None: ...
 
 class ListReceiptsRequest(_message.Message):
     __slots__ = ("after_sequence", "limit", "acknowledge_through")

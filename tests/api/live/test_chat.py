@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import uuid
+from pathlib import Path
 
-from tests.api.live.service import MODEL, Account
+from tests.api.live.service import MODEL, Account, Engine, eventually, make_model
 
 
 def test_a_stream_arrives_token_by_token_and_is_recorded(each_account: Account) -> None:
@@ -151,6 +154,32 @@ def test_several_prompts_of_legacy_completions_are_several_records(account: Acco
     assert [choice.index for choice in answer.choices] == [0, 1]
     assert len(account.records()) == 2
     account.assert_books_agree()
+
+
+def test_the_fingerprint_is_on_every_answer_and_survives_a_restart(account: Account, folder: Path) -> None:
+    engine = Engine(folder)
+    engine.start()
+    name = f"restarted-{uuid.uuid4().hex[:8]}"
+    make_model(name, engine.address)
+    client = account.client()
+
+    def fingerprints() -> set[str | None]:
+        chat = {**account.chat("SAY: a b"), "model": name}
+        plain = client.chat.completions.create(**chat)
+        text = client.completions.create(model=name, prompt=["SAY: a", "SAY: b"])
+        chunks = client.chat.completions.create(**chat, stream=True, stream_options={"include_usage": True})
+        texts = client.completions.create(model=name, prompt="SAY: a", stream=True)
+        return {each.system_fingerprint for each in (plain, text, *chunks, *texts)}
+
+    eventually(lambda: account.http.get(f"/v1/models/{name}").status_code == 200)
+    (fingerprint,) = fingerprints()
+    assert fingerprint is not None
+    assert re.fullmatch("fp_[0-9a-f]{12}", fingerprint)
+    engine.stop()
+    engine.start()
+    eventually(lambda: account.post("SAY: x", model=name).status_code == 200)
+    assert fingerprints() == {fingerprint}
+    engine.stop()
 
 
 def test_models_have_the_shape_of_the_dialect_that_asks(account: Account) -> None:

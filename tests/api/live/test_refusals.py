@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import httpx2 as httpx
+import openai
 import pytest
 from django.utils import timezone
 
@@ -48,10 +49,8 @@ def test_a_wrong_key_is_refused_without_an_echo(account: Account, secret: str) -
 
 
 def test_no_key_is_refused_in_each_dialect(web: Web) -> None:
-    openai = httpx.post(f"{web.url}/v1/chat/completions", json={})
-    assert_openai(openai, 401, None)
-    anthropic = httpx.post(f"{web.url}/v1/messages", json={})
-    assert_anthropic(anthropic, 401, "authentication_error")
+    assert_openai(httpx.post(f"{web.url}/v1/chat/completions", json={}), 401, None)
+    assert_anthropic(httpx.post(f"{web.url}/v1/messages", json={}), 401, "authentication_error")
 
 
 def test_a_key_works_under_either_header(account: Account) -> None:
@@ -182,6 +181,38 @@ def test_unknown_paths_and_methods_are_json(account: Account, method: str, path:
     assert_openai(answer, status, code)
     if status == 405:
         assert answer.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "hint"),
+    [
+        ("GET", "/v1/chat/completions/chatcmpl-1", "/v1/responses"),
+        ("DELETE", "/v1/chat/completions/chatcmpl-1", "/v1/responses"),
+        ("GET", "/v1/chat/completions/chatcmpl-1/messages", "/v1/responses"),
+        ("POST", "/v1/conversations", "previous_response_id"),
+        ("POST", "/v1/messages/batches", "no batches"),
+        ("POST", "/v1/batches", "no batches"),
+        ("GET", "/v1/files", "not kept"),
+        ("POST", "/v1/images/generations", "text only"),
+        ("POST", "/v1/v1/chat/completions", "without /v1"),
+    ],
+)
+def test_what_is_not_served_is_refused_with_what_to_do(account: Account, method: str, path: str, hint: str) -> None:
+    answer = account.http.request(method, path)
+    if path.startswith("/v1/messages"):
+        message = assert_anthropic(answer, 404, "not_found_error")
+    else:
+        message = assert_openai(answer, 404, "not_found")
+    assert hint in message
+
+
+def test_a_chat_completion_is_not_kept(account: Account) -> None:
+    """`store` is accepted as other compatible servers do, and keeps nothing."""
+    made = account.client().chat.completions.create(**account.chat("SAY: hi"), store=True)
+    with pytest.raises(openai.NotFoundError, match="responses are"):
+        account.client().chat.completions.retrieve(made.id)
+    listed = account.http.get("/v1/chat/completions")
+    assert (listed.status_code, listed.headers["allow"]) == (405, "POST, OPTIONS")
 
 
 def test_errors_on_shared_paths_follow_the_headers(account: Account) -> None:

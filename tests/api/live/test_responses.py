@@ -130,6 +130,33 @@ def test_cancelling_and_odd_methods_are_refused_clearly(account: Account) -> Non
         assert account.http.get(f"/v1/responses/{made.id}/input_items?{query}").status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "hint"),
+    [("background", True, "'stream'"), ("conversation", "conv_1", "previous_response_id"), ("prompt", {"id": "p"}, "")],
+)
+def test_what_is_not_done_is_refused_by_name(account: Account, field: str, value: Any, hint: str) -> None:
+    answer = account.http.post("/v1/responses", json={"model": MODEL, "input": "hi", field: value})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["code"]) == (400, field, "unsupported_parameter")
+    assert hint in error["message"]
+    assert not account.records()
+
+
+def test_counted_tokens_are_those_of_the_call(account: Account) -> None:
+    client = account.client()
+    tool: Any = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}, "strict": False}
+    first = client.responses.create(model=MODEL, input="SAY: one", instructions="Be brief", tools=[tool])
+    counted = client.responses.input_tokens.count(model=MODEL, input="SAY: one", instructions="Be brief", tools=[tool])
+    assert first.usage is not None
+    assert counted.input_tokens == first.usage.input_tokens
+    more = {"model": MODEL, "input": "SAY: two", "previous_response_id": first.id}
+    second = client.responses.create(**more)
+    assert second.usage is not None
+    alone = client.responses.input_tokens.count(model=MODEL, input="SAY: two")
+    assert client.responses.input_tokens.count(**more).input_tokens == second.usage.input_tokens > alone.input_tokens
+    assert len(account.records()) == 2
+
+
 def test_engine_that_dies_midway_ends_the_stream_as_failed(account: Account) -> None:
     events = list(account.client().responses.create(model=MODEL, input="FAIL:500@3", stream=True))
     assert events[-1].type == "response.failed"

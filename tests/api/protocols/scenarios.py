@@ -43,7 +43,7 @@ class Scenario:
     def events(self) -> list[Event]:
         usage = Usage(USAGE.prompt_tokens, USAGE.cached_tokens, USAGE.completion_tokens, USAGE.reasoning_tokens)
         return [
-            Started(prompt_tokens=12, cached_tokens=4),
+            Started(prompt_tokens=12, cached_tokens=4, fingerprint="fp_0123456789ab"),
             *self.deltas,
             ChoiceFinished(self.reason, self.matched_stop),
             Finished(usage),

@@ -48,7 +48,7 @@ async def test_next_gives_all_that_waits_with_fragments_joined(manual: Rig) -> N
         manual.backend.on_step([(key, event)])
     await until(lambda: stream.is_ended)
     assert await stream.next() == [
-        Started(3, 1),
+        Started(3, 1, manual.client.fingerprint),
         ReasoningDelta("let me see", 2),
         TextDelta("It is", 4),
         TextDelta(" two", 5, choice=1),
