@@ -146,20 +146,24 @@ class Admission:
     # Reserve ------------------------------------------------------------------------------------
 
     async def reserve(self, caller: Caller, request_id: UUID, demand: Demand) -> Reservation:
-        """Raises ApiError: a limit, no credit, or no Valkey. Then nothing was taken."""
+        """Raises ApiError: a limit, no credit, or no Valkey. Then nothing is taken, or it is given back."""
+        plan = await self._plan(caller, demand.model)
+        reservation = Reservation(caller.organization_id, request_id, request_id, plan, demand.hold_nano, [])
+        was_connected = self._valkey.is_connected
         try:
-            plan = await self._plan(caller, demand.model)
             answer = await self._reserve(caller.organization_id, request_id, plan, demand)
         except (ValkeyUnavailable, ValkeyError) as error:
             logger.warning("admission_unavailable error=%s", error)
+            if was_connected:
+                # The command may have been carried out, and only its answer lost.
+                await self.release(reservation)
             raise ApiError("store_unavailable", "The service cannot check limits right now; try again.") from error
         if answer[0] == b"limit":
             _, quota_id, remaining, reset_ms = answer
             raise _limit_refusal(plan.of(quota_id), caller, remaining=remaining, reset_ms=reset_ms, demand=demand)
         if answer[0] == b"credit":
             raise _credit_refusal(int(answer[1]), demand)
-        _, _, exceeded, *buckets = answer
-        reservation = Reservation(caller.organization_id, request_id, request_id, plan, demand.hold_nano, buckets)
+        _, _, exceeded, *reservation.buckets = answer
         self._live[request_id] = reservation
         for quota_id in exceeded:
             await self._note_exceeded(reservation, plan.of(quota_id).quota)

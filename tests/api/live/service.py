@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from django.db import connection, transaction
 from billing.ledger.selectors import available_nano, balance_nano
 from billing.usage.models import UsageRecord
 from config.local.program import free_port
+from inference_grpc.client import EngineClient
 from portal.api_keys.services import issue
 from portal.catalog.models import Deployment, Model
 from portal.organizations.models import Organization, Project
@@ -116,6 +118,16 @@ class Engine(Process):
     def start(self) -> None:
         self.starts = self.log.read_text().count(self.mark) if self.log.exists() else 0
         super().start()
+
+
+def engine_id(engine: Engine) -> str:
+    """Under which its receipts are kept."""
+
+    async def ask() -> str:
+        async with EngineClient(engine.address) as client:
+            return (await client.get_info()).engine_id
+
+    return asyncio.run(ask())
 
 
 class Web(Process):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,12 +18,11 @@ from api.tasks import pull_from, refresh_balances
 from billing.ledger.selectors import held_nano
 from billing.ledger.services import grant_credit
 from billing.reconciliation.services import apply_receipts
-from inference_grpc.client import EngineClient
 from portal.catalog.models import Deployment
 from portal.catalog.services import change_price
 from portal.quotas import snapshot
 from portal.quotas.models import Quota
-from tests.api.live.service import MODEL, Account, Engine, Web, eventually, make_account, make_model
+from tests.api.live.service import MODEL, Account, Engine, Web, engine_id, eventually, make_account, make_model
 
 
 def call_in_parallel(count: int, call: Callable[[], httpx.Response]) -> list[httpx.Response]:
@@ -262,18 +260,10 @@ def test_a_killed_gateway_loses_no_record_and_no_cent(own_web: Callable[..., Web
 
     def receipts_came() -> bool:
         pull_from(engine.address)
-        apply_receipts(source=_source(engine), receipts=[], grace=timedelta(0))
+        apply_receipts(source=engine_id(engine), receipts=[], grace=timedelta(0))
         return all(record.status != "started" for record in account.records())
 
     eventually(receipts_came)
     refresh_balances()
     assert all(record.cost_nano > 0 for record in account.records())
     account.assert_books_agree()
-
-
-def _source(engine: Engine) -> str:
-    async def ask() -> str:
-        async with EngineClient(engine.address) as client:
-            return (await client.get_info()).engine_id
-
-    return asyncio.run(ask())

@@ -1,0 +1,202 @@
+"""Valkey and a gateway killed under load: what they forgot is found again, nothing is free, nobody stays locked out."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+import redis
+from django.conf import settings
+
+from api import counters, credit
+from api.counters import AppliedLimit, Planner
+from api.tasks import pull_from, refresh_balances
+from billing.reconciliation.services import apply_receipts
+from config.local.program import free_port
+from config.local.valkey import EmbeddedValkey
+from portal.quotas import snapshot
+from portal.quotas.use import used_in
+from tests.api.live.service import MODEL, Account, Engine, Web, engine_id, eventually, make_account
+from tests.api.live.test_limits import set_limit
+
+CALLERS = 4
+REQUESTS = 60
+
+
+class OwnValkey:
+    """A Valkey of one test, which can be killed; durable as the product's own, or with nothing kept."""
+
+    def __init__(self, folder: Path, *, is_durable: bool) -> None:
+        self.server = EmbeddedValkey(folder, free_port(), is_durable=is_durable)
+        self.popen: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        program = self.server.program
+        program.prepare()
+        self.popen = subprocess.Popen(program.argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        eventually(program.is_ready)
+
+    def kill(self) -> None:
+        assert self.popen is not None
+        self.popen.kill()
+        self.popen.wait(10)
+
+
+@pytest.fixture
+def own_valkey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., OwnValkey]]:
+    """Starts it, and makes this process use it too."""
+    started: list[OwnValkey] = []
+
+    def start(*, is_durable: bool) -> OwnValkey:
+        valkey = OwnValkey(tmp_path / "valkey", is_durable=is_durable)
+        valkey.start()
+        monkeypatch.setattr(settings, "VALKEY_URL", valkey.server.url)
+        snapshot.client.cache_clear()
+        started.append(valkey)
+        return valkey
+
+    yield start
+    for valkey in started:
+        valkey.kill()
+    snapshot.client.cache_clear()
+
+
+@contextmanager
+def callers(account: Account, prompt: str, **fields: Any) -> Iterator[Counter[int]]:
+    """`CALLERS` threads that call all the time; their status codes are counted, and a broken call is 0."""
+    codes: Counter[int] = Counter()
+    done = threading.Event()
+
+    def call() -> None:
+        with httpx.Client(headers={"authorization": f"Bearer {account.secret}"}, timeout=30) as client:
+            while not done.is_set():
+                try:
+                    answer = client.post(f"{account.web.url}/v1/chat/completions", json=account.chat(prompt, **fields))
+                    codes[answer.status_code] += 1
+                except httpx.HTTPError:
+                    codes[0] += 1
+                time.sleep(0.01)
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        running: list[Future[None]] = [pool.submit(call) for _ in range(CALLERS)]
+        try:
+            yield codes
+        finally:
+            done.set()
+    for each in running:
+        each.result()
+
+
+def windows(account: Account) -> list[AppliedLimit]:
+    plan = Planner(snapshot.load(account.organization.id)).plan(
+        project_id=account.project.id,
+        api_key_id=account.api_key.id,
+        user_id=account.api_key.created_by_id,
+        model=MODEL,
+        now=datetime.now(UTC),
+    )
+    return [limit for limit in plan.limits if limit.form == "window"]
+
+
+def counted(account: Account, limit: AppliedLimit) -> int | None:
+    """What Valkey says is used of a window."""
+    with redis.Redis.from_url(settings.VALKEY_URL) as raw:
+        packed = raw.hget(counters.key(account.organization.id), limit.scope) or b""
+    slots = dict(struct.iter_unpack("<dd", packed))
+    return int(slots[limit.counter]) if limit.counter in slots else None
+
+
+def recorded(account: Account, limit: AppliedLimit) -> int:
+    """What the records say is used of it."""
+    assert limit.window_start is not None
+    assert limit.window_end is not None
+    percent = settings.CACHED_TOKEN_LIMIT_PERCENT
+    return used_in(account.organization.id, limit.quota, limit.window_start, limit.window_end, percent)
+
+
+def counters_agree(account: Account) -> bool:
+    return all(counted(account, limit) == recorded(account, limit) for limit in windows(account))
+
+
+@pytest.mark.parametrize("is_durable", [True, False], ids=["its file is there", "it forgot everything"])
+def test_a_valkey_that_is_killed_under_load_comes_back_with_the_truth(
+    own_valkey: Callable[..., OwnValkey], own_web: Callable[..., Web], is_durable: bool
+) -> None:
+    valkey = own_valkey(is_durable=is_durable)
+    account = make_account(own_web(VALKEY_URL=valkey.server.url))
+    set_limit(account, "requests", "day", REQUESTS)
+    set_limit(account, "tokens", "month", 10_000_000, project=account.project)
+    set_limit(account, "spend", "lifetime", 10**12, api_key=account.api_key)
+    set_limit(account, "concurrency", "now", 3 * CALLERS)
+    with callers(account, "PACE:50 TOKENS:3", max_tokens=50) as codes:
+        eventually(lambda: codes[200] >= 8)
+        valkey.kill()
+        # It fails closed: what was under way ends well, and then nothing is served.
+        eventually(lambda: codes[503] >= CALLERS)
+        time.sleep(0.2)
+        served = codes[200]
+        eventually(lambda: codes[503] >= 3 * CALLERS)
+        assert codes[200] == served
+        valkey.start()
+        # Nobody is locked out, and the day's limit knows of the calls before.
+        eventually(lambda: codes[200] >= served + 4)
+        eventually(lambda: codes[429] >= 1, patience_s=60)
+    assert set(codes) <= {200, 429, 503}
+    eventually(lambda: all(record.status != "started" for record in account.records()))
+    # Those that ran while an empty Valkey was loaded are added when they end.
+    assert REQUESTS - CALLERS <= codes[200] <= REQUESTS + (0 if is_durable else CALLERS)
+    eventually(lambda: repaired(account))
+    account.assert_books_agree()
+    assert not snapshot.client().zcard(f"live:organization:{account.organization.id}")
+    assert set(snapshot.client().hkeys(credit.key(account.organization.id))) == {"available"}
+
+
+def repaired(account: Account) -> bool:
+    refresh_balances()
+    return counters_agree(account)
+
+
+def test_a_gateway_that_is_killed_under_load_leaves_nothing_held(own_web: Callable[..., Web], engine: Engine) -> None:
+    """Leases run out; holds, and what was reserved of limits, follow the records, which receipts finish."""
+    account = make_account(own_web())
+    survivor = Account(account.organization, account.project, account.secret, own_web(), account.api_key)
+    set_limit(account, "concurrency", "now", CALLERS)
+    set_limit(account, "output_tokens", "day", 10_000)
+    set_limit(account, "tokens", "minute", 100_000, project=account.project)
+    set_limit(account, "spend", "lifetime", 10**12, api_key=account.api_key)
+    with callers(account, "PACE:100 TOKENS:200", max_tokens=2_000):
+        eventually(lambda: len([row for row in account.records() if row.status == "started"]) == CALLERS)
+        # Four times 2,000 are reserved: 3,000 more have no room.
+        assert survivor.post("SAY: hi", max_tokens=3_000).status_code == 429
+        account.web.kill()
+    lease_key = f"live:organization:{account.organization.id}"
+    leases = snapshot.client().zrange(lease_key, 0, -1, withscores=True)
+    assert len(leases) == CALLERS
+    # Nobody renews them: all are over a minute after the last renewal. Here a minute passes at once.
+    assert all(expiry <= (time.time() + 60) * 1000 for _, expiry in leases)
+    for name, _ in leases:
+        snapshot.client().zincrby(lease_key, -61_000, name)
+
+    def receipts_came() -> bool:
+        pull_from(engine.address)
+        apply_receipts(source=engine_id(engine), receipts=[], grace=timedelta(0))
+        return all(record.status != "started" for record in account.records())
+
+    eventually(receipts_came)
+    eventually(lambda: repaired(account))
+    account.assert_books_agree()
+    assert survivor.post("SAY: hi", max_tokens=3_000).status_code == 200
+    eventually(lambda: counters_agree(account))
+    assert not snapshot.client().zcard(lease_key)
+    survivor.assert_books_agree()
