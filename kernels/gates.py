@@ -8,6 +8,7 @@ here; an engine that finds no passed gate under its own key leaves that way off.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import functools
 import hashlib
 import json
@@ -73,18 +74,20 @@ def read_gates(key: str, path: Path | None = None) -> Gates:
 
 
 def record(key: str, results: dict[str, dict[str, Any]], path: Path) -> None:
-    """Put the results under the key; those of other keys stay."""
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        content = {}
-    if not isinstance(content, dict):
-        content = {}
-    content[key] = {**content.get(key, {}), **results}
+    """Put the results under the key; those of other keys stay. Several processes may do so at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".new")
-    scratch.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
-    scratch.replace(path)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            content = json.loads(path.read_text())
+        except (OSError, ValueError):
+            content = {}
+        if not isinstance(content, dict):
+            content = {}
+        content[key] = {**content.get(key, {}), **results}
+        scratch = path.with_suffix(".new")
+        scratch.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+        scratch.replace(path)
 
 
 def run_check(check: Callable[[], str]) -> dict[str, Any]:

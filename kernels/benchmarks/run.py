@@ -87,10 +87,10 @@ def products(ceilings: Ceilings) -> list[str]:
         multiplier = torch.rand(n, device=DEVICE)
         for rows in (1, 8, 16, 32):
             x = torch.randn(rows, k, device=DEVICE).bfloat16()
-            x8 = x.to(torch.float8_e4m3fn)
+            x8, x16 = x.to(torch.float8_e4m3fn), x.to(torch.float16)
             cells = []
             for kind, weights in (("nvfp4", nvfp4), ("fp8", [(w, None) for w in fp8])):
-                us = best_of(kind, x if kind == "nvfp4" else x8, weights, multiplier, n, k)
+                us = best_of(kind, x if kind == "nvfp4" else x16, weights, multiplier, n, k)
                 cells += [f"{us:.1f}", ceilings.share(n * k * (9 / 16 if kind == "nvfp4" else 1), us)]
             one = torch.ones((), device=DEVICE)
             row_scale, column_scale = torch.ones(rows, 1, device=DEVICE), torch.ones(1, n, device=DEVICE)
@@ -236,31 +236,6 @@ def prefill(ceilings: Ceilings) -> list[str]:
     return lines
 
 
-def steps(ceilings: Ceilings) -> list[str]:
-    from kernels.benchmarks.decode_step import measure
-
-    lines = [
-        "| batch | weights | ms a step | tok/s | byte limit ms | of it | products ms | rest ms | allocated GB | "
-        "NVFP4 / FP8 |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for batch in (8, 1, 16, 32):
-        taken: dict[str, float] = {}
-        for kind in ("fp8", "nvfp4"):
-            r = measure(kind, batch)
-            if not (r["finite"] and r["overlap_changes_nothing"]):
-                raise AssertionError(f"{kind} at batch {batch}: {r}")
-            taken[kind] = r["us"]
-            floor = sum(r["bytes"].values()) / ceilings.copy * 1e6
-            ratio = f"{taken['fp8'] / r['us']:.2f}" if kind == "nvfp4" else ""
-            lines.append(
-                f"| {batch} | {kind} | {r['us'] / 1e3:.2f} | {batch * 1e6 / r['us']:.0f} | {floor / 1e3:.2f} | "
-                f"{floor / r['us']:.0%} | {r['products_us'] / 1e3:.2f} | {r['small_us'] / 1e3:.2f} | "
-                f"{r['allocated_gb']:.1f} | {ratio} |"
-            )
-    return lines
-
-
 def resident(ceilings: Ceilings) -> list[str]:
     """Fill the envelope of 86.4 GiB with 32K contexts until the allocator says that one more would not fit."""
     envelope, tokens, staging = int(86.4 * 2**30), 32768, Staging()
@@ -299,7 +274,6 @@ SECTIONS: dict[str, Callable[[Ceilings], list[str]]] = {
     "Attention of one layer over the staged cache": attention,
     "Prefill products (dequantised once, then the library's)": prefill,
     "Resident contexts in 86.4 GiB": resident,
-    "Whole decode step, 64 layers, head and argmax, context 640, one CUDA graph": steps,
 }
 
 

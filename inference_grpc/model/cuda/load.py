@@ -13,7 +13,7 @@ from inference_grpc.model.cuda.matrices import MatrixMaker
 from inference_grpc.model.cuda.model import CudaHybridModel, misfit
 from inference_grpc.model.cuda.weights import load_device_weights
 from inference_grpc.model.errors import ModelFileError
-from inference_grpc.model.formats import Matrix
+from inference_grpc.model.formats import Matrix, Plain
 from inference_grpc.model.hybrid_config import HybridConfig
 from inference_grpc.model.recipe import Recipe
 from kernels.dispatch import capability
@@ -66,6 +66,8 @@ def load_cuda_hybrid(
     formats: Counter[str] = Counter()
 
     def convert(matrix_name: str, matrix: Matrix) -> Matrix:
+        if isinstance(matrix, Plain):  # narrowed here, where that takes moments
+            matrix = Plain(matrix.values.to(device))
         converted = recipe.convert(matrix_name, matrix)
         formats[converted.format] += 1
         return converted

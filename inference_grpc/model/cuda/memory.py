@@ -11,6 +11,7 @@ import torch
 
 from inference_grpc.core.batch import Move
 from inference_grpc.model.hybrid_config import HybridConfig
+from inference_grpc.model.memory import copy_place, host_places
 from kernels.hybrid_step import RING, DeltaMemory, PageMemory
 
 E4M3_MOST = 448.0
@@ -24,6 +25,8 @@ class DeviceMemory:
         pages: int,
         page_tokens: int,
         slots: int,
+        host_pages: int = 0,
+        host_states: int = 0,
         cache: torch.dtype,
         ring: torch.dtype,
         device: torch.device,
@@ -41,18 +44,20 @@ class DeviceMemory:
                 width = torch.tensor([], dtype=cache).element_size()
                 whole = [torch.zeros(*sizes[:-1], sizes[-1] * width, dtype=torch.uint8, device=device) for _ in "kv"]
                 self.layers.append(PageMemory(*(part.view(cache) for part in whole)))
+        # By kind of move: what is copied, as bytes or numbers that both sides can hold, and its places on the host.
+        self._movable: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {"page": [], "state": []}
+        for layer in self.layers:
+            if isinstance(layer, PageMemory):
+                pools = [pool.view(torch.uint8) for pool in (layer.keys, layer.values)]
+                self._movable["page"] += [(pool, host_places(pool, host_pages)) for pool in pools]
+            else:
+                self._movable["state"] += [(part, host_places(part, host_states)) for part in (layer.state, layer.ring)]
 
     def move(self, moves: Sequence[Move]) -> None:
         """In their order, in every layer that has one of the kind."""
         for move in moves:
-            for layer in self.layers:
-                if move.kind == "page" and isinstance(layer, PageMemory):
-                    for pool in (layer.keys, layer.values):
-                        raw = pool.view(torch.uint8)
-                        raw[move.target] = raw[move.source]
-                elif move.kind == "state" and isinstance(layer, DeltaMemory):
-                    for part in (layer.state, layer.ring):
-                        part[move.target] = part[move.source]
+            for device, host in self._movable[move.kind]:
+                copy_place(move, device, host)
 
     def clear_pages(self, page_ids: Sequence[int]) -> None:
         for layer in self.layers:

@@ -72,7 +72,9 @@ class CudaHybridModel:
         """By construction in the invariant mode and in plain PyTorch's fixed order of chunks, else not claimed."""
         return self._invariant and self._is_fused
 
-    def allocate(self, *, pages: int, page_tokens: int, state_slots: int) -> None:
+    def allocate(
+        self, *, pages: int, page_tokens: int, state_slots: int, host_pages: int = 0, host_states: int = 0
+    ) -> None:
         if self._is_fused and (page_tokens < 16 or page_tokens & (page_tokens - 1)):
             raise ValueError(f"page_tokens is {page_tokens}; on this device it must be a power of two from 16 on.")
         if CHUNK % page_tokens and page_tokens % CHUNK:
@@ -83,6 +85,8 @@ class CudaHybridModel:
             pages=pages,
             page_tokens=page_tokens,
             slots=state_slots,
+            host_pages=host_pages,
+            host_states=host_states,
             cache=self._cache,
             ring=self._ring,
             device=self._device,
