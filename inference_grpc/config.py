@@ -91,6 +91,14 @@ class EngineConfig:
             "MiB for the states of prefixes; used by models with recurrent state, least recently used ones go.",
         ),
     )
+    swap_mib: int = field(
+        default=0,
+        metadata=_about(
+            "ENGINE_SWAP_MIB",
+            "MiB of host memory for what preempted sequences computed and states that gave way; 0 = compute again. "
+            "It pays on a GPU; on a CPU more pages do the same.",
+        ),
+    )
     prefill_tokens: int = field(
         default=256,
         metadata=_about("ENGINE_PREFILL_TOKENS", "Prompt tokens that one step computes at most.", minimum=1),

@@ -5,6 +5,9 @@ from only where a state was kept for exactly its length. Two positions of a prom
 of `block_tokens`: its end, where a conversation goes on; and where it leaves a text that was met before, since others
 will leave it there too (a shared system prompt gets its state when it is met the second time).
 
+A sequence that must give its memory back leaves it in host memory where there is room, and goes on from there; else it
+computes its tokens again. Kept states that give way to newer ones go to host memory too.
+
 What is to be copied is only noted here, in `moves`; the model does it at the beginning of its next step.
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import lcm
 
+from inference_grpc.cache.host import HostMemory
 from inference_grpc.cache.pages import PagePool
 from inference_grpc.cache.prefix import PrefixIndex, page_hash, root_hash
 from inference_grpc.cache.state_slots import StateSlots
@@ -21,11 +25,21 @@ from inference_grpc.core.sequence import Sequence
 
 
 class CacheCoordinator:
-    def __init__(self, *, pages: int, page_tokens: int, state_slots: int = 0, block_tokens: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        pages: int,
+        page_tokens: int,
+        state_slots: int = 0,
+        block_tokens: int = 1,
+        host_pages: int = 0,
+        host_states: int = 0,
+    ) -> None:
         """`state_slots`: 0 for a model without recurrent state. `block_tokens`: see `model/interface.py`."""
         self.page_tokens = page_tokens
         self.pool = PagePool(pages)
         self.slots = StateSlots(state_slots)
+        self.host = HostMemory(host_pages, host_states)
         self._has_state = state_slots > 0
         self._block_tokens = lcm(block_tokens, page_tokens)
         self._index = PrefixIndex()
@@ -52,6 +66,8 @@ class CacheCoordinator:
         False, and nothing changed, if there is too little. Sets `computed` to what was found, `checkpoints` to where
         its states are to be kept, and at the first admission `cached_tokens` too.
         """
+        if sequence.host_pages:
+            return self._swap_in(sequence, reserve)
         known = self._known_pages(sequence)
         found = known[: self._resumable(sequence, len(known))] if self._has_state else known
         reused_cached = sum(1 for page_id in found if self.pool.references(page_id) == 0)
@@ -89,7 +105,7 @@ class CacheCoordinator:
             self._later_moves.append(Move("page", parent.page_ids[full], child.page_ids[full]))
         if self._has_state:
             assert parent.state_slot is not None
-            child.state_slot, _ = self.slots.take()
+            child.state_slot = self._take_slot()
             self._later_moves.append(Move("state", parent.state_slot, child.state_slot))
         child.page_hashes = list(parent.page_hashes)
         child.published = min(parent.published, full)
@@ -119,6 +135,29 @@ class CacheCoordinator:
         if computed in sequence.checkpoints:
             self._keep_state(sequence, self._hashes(sequence, computed // self.page_tokens)[-1])
 
+    def preempt(self, sequence: Sequence) -> bool:
+        """Take its memory on the device. True: it will go on from host memory; False: by computing its tokens again."""
+        # Pages that hold nothing yet need not be kept.
+        full = sequence.page_ids[: self.pages_for(sequence.computed)]
+        places = self.host.take_pages(len(full)) if full else None
+        if places is None:
+            self.release(sequence)
+            return False
+        state = self.host.take_state() if self._has_state else None
+        if self._has_state and state is None:
+            self.host.give_back(places, None)
+            self.release(sequence)
+            return False
+        self._moves += [Move("page", page, place, "to_host") for page, place in zip(full, places, strict=True)]
+        if state is not None:
+            assert sequence.state_slot is not None
+            self._moves.append(Move("state", sequence.state_slot, state, "to_host"))
+        computed, checkpoints = sequence.computed, sequence.checkpoints
+        self.release(sequence)
+        sequence.computed, sequence.checkpoints = computed, checkpoints
+        sequence.host_pages, sequence.host_state = places, state
+        return True
+
     def release(self, sequence: Sequence) -> None:
         """Give all its memory back. Repeating it changes nothing."""
         # The end of a text is the least likely to be met again: it goes first, so it is taken first.
@@ -126,8 +165,9 @@ class CacheCoordinator:
             self.pool.release(page_id)
         if sequence.state_slot is not None:
             self.slots.release(sequence.state_slot)
-        sequence.page_ids = []
-        sequence.state_slot = None
+        self.host.give_back(sequence.host_pages, sequence.host_state)
+        sequence.page_ids, sequence.host_pages = [], []
+        sequence.state_slot = sequence.host_state = None
         sequence.checkpoints = []
         sequence.published = sequence.computed = 0
 
@@ -136,12 +176,17 @@ class CacheCoordinator:
         self._index.clear()
         self.pool.drop_cached()
         self.slots.drop_kept()
+        self.host.drop_spilled()
 
     def check_integrity(self, holders: Iterable[Sequence]) -> None:
         """Raises AssertionError unless free + held + cached = all, and the counts are those of the holders."""
         holders = list(holders)
         self.pool.check_integrity()
         self.slots.check_integrity([s.state_slot for s in holders if s.state_slot is not None])
+        self.host.check_integrity(
+            [place for s in holders for place in s.host_pages],
+            [s.host_state for s in holders if s.host_state is not None],
+        )
         counted = [0] * self.pool.total
         for sequence in holders:
             for page_id in sequence.page_ids:
@@ -165,7 +210,8 @@ class CacheCoordinator:
         """The most of `pages` leading pages at whose end a state is kept."""
         step = self._block_tokens // self.page_tokens
         for count in range(pages // step * step, 0, -step):
-            if self.slots.keeps(sequence.page_hashes[count - 1]):
+            digest = sequence.page_hashes[count - 1]
+            if self.slots.keeps(digest) or self.host.has(digest):
                 return count
         return 0
 
@@ -182,19 +228,53 @@ class CacheCoordinator:
             return computed
         return min(computed, sequence.prompt_tokens // self._block_tokens * self._block_tokens)
 
+    def _swap_in(self, sequence: Sequence, reserve: int) -> bool:
+        needed = self.pages_for(len(sequence.token_ids))
+        if needed + reserve > self.pool.available or (self._has_state and not self.slots.available):
+            return False
+        sequence.page_ids = [self._take_page() for _ in range(needed)]
+        kept = zip(sequence.host_pages, sequence.page_ids, strict=False)  # the last pages are of tokens to come
+        self._moves += [Move("page", place, page, "from_host") for place, page in kept]
+        if sequence.host_state is not None:
+            sequence.state_slot = self._take_slot()
+            self._moves.append(Move("state", sequence.host_state, sequence.state_slot, "from_host"))
+        self.host.give_back(sequence.host_pages, sequence.host_state)
+        sequence.host_pages, sequence.host_state = [], None
+        return True
+
     def _give_slot(self, sequence: Sequence, start: bytes | None) -> None:
-        sequence.state_slot, source = self.slots.take(start)
-        if source is not None:
+        """A slot whose first state is the one kept for the prefix `start`."""
+        source = None if start is None else self.slots.find(start)
+        spilled = self.host.borrow(start) if start is not None and source is None else None
+        sequence.state_slot = self._take_slot()
+        if start is not None and spilled is not None:
+            self._moves.append(Move("state", spilled, sequence.state_slot, "from_host"))
+            self.host.returned(start, spilled)
+        elif source is not None and source != sequence.state_slot:  # it gets the kept state's own if there is no other
             self._moves.append(Move("state", source, sequence.state_slot))
+
+    def _take_slot(self) -> int:
+        self._make_slot_free()
+        return self.slots.take()
+
+    def _make_slot_free(self) -> None:
+        gone = self.slots.make_room()
+        if gone is None:
+            return
+        digest, slot = gone
+        place = self.host.spill(digest)
+        if place is not None:
+            self._moves.append(Move("state", slot, place, "to_host"))
 
     def _keep_state(self, sequence: Sequence, digest: bytes) -> None:
         # A state whose pages another sequence made findable is as good: the text is the same.
         if self._index.find(digest) is None:
             return
         assert sequence.state_slot is not None
-        slot = self.slots.keep(digest)
-        if slot is not None:
-            self._moves.append(Move("state", sequence.state_slot, slot))
+        if self.slots.find(digest) is not None or self.host.has(digest) or not self.slots.available:
+            return
+        self._make_slot_free()
+        self._moves.append(Move("state", sequence.state_slot, self.slots.keep(digest)))
 
     def _hashes(self, sequence: Sequence, pages: int) -> list[bytes]:
         """Of its first full pages, at least `pages` of them. Tokens are only appended, so they stay good."""
@@ -207,5 +287,7 @@ class CacheCoordinator:
     def _take_page(self) -> int:
         page_id, was_cached = self.pool.take()
         if was_cached:
-            self.slots.forget(self._index.forget(page_id))
+            digest = self._index.forget(page_id)
+            self.slots.forget(digest)
+            self.host.forget(digest)
         return page_id

@@ -33,18 +33,22 @@ class StateSlots:
         """Slots that a sequence could take now."""
         return len(self._free) + len(self._kept)
 
-    def take(self, start: bytes | None = None) -> tuple[int, int | None]:
-        """A slot for a running sequence, and the slot to copy its first state from: that of the kept state `start`.
+    def make_room(self) -> tuple[bytes, int] | None:
+        """See to it that a slot is free. What gave way, if anything: a prefix, and the slot its state is still in.
 
-        The copy is left out (None) where the sequence starts from nothing, or was given the kept state's own slot
-        because there was no other. The caller has looked at `available`.
+        The caller has looked at `available`.
         """
-        source = None if start is None else self._kept[start]
-        if start is not None:
-            self._kept.move_to_end(start)
-        slot = self._free.popleft() if self._free else self._kept.popitem(last=False)[1]
+        if self._free:
+            return None
+        digest, slot = self._kept.popitem(last=False)
+        self._free.append(slot)
+        return digest, slot
+
+    def take(self) -> int:
+        """A slot for a running sequence. The caller has made room."""
+        slot = self._free.popleft()
         self._held.add(slot)
-        return slot, None if source == slot else source
+        return slot
 
     def release(self, slot: int) -> None:
         self._held.remove(slot)
@@ -53,14 +57,16 @@ class StateSlots:
     def keeps(self, digest: bytes) -> bool:
         return digest in self._kept
 
-    def keep(self, digest: bytes) -> int | None:
-        """A slot to copy a state into; None if it is kept already or running sequences hold every slot."""
-        if digest in self._kept:
-            self._kept.move_to_end(digest)
+    def find(self, digest: bytes) -> int | None:
+        """The slot of a kept state, which now is the last to give way."""
+        if digest not in self._kept:
             return None
-        if not self.available:
-            return None
-        slot = self._free.popleft() if self._free else self._kept.popitem(last=False)[1]
+        self._kept.move_to_end(digest)
+        return self._kept[digest]
+
+    def keep(self, digest: bytes) -> int:
+        """A slot to copy a state into that is not kept yet. The caller has made room."""
+        slot = self._free.popleft()
         self._kept[digest] = slot
         return slot
 

@@ -30,11 +30,15 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Copy a page or a state slot onto another, inside every layer that has one of its kind."""
+    """Copy a page or a state onto another, in every layer that has one of its kind.
+
+    The side that `way` names as host is a place in host memory, the other one on the device.
+    """
 
     kind: Literal["page", "state"]
     source: int
     target: int
+    way: Literal["on_device", "to_host", "from_host"] = "on_device"
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,9 +56,12 @@ class Sequence:
     computed: int = 0
     page_hashes: list[bytes] = field(default_factory=list)  # of leading full pages, as far as they were asked for
     published: int = 0  # leading pages that can be found by prefix
-    # The coordinator, for models with recurrent state: its slot while it runs, and the positions at which chunks of it
-    # must end because the state there is to be kept.
+    # The coordinator, for models with recurrent state: its slot while it runs.
     state_slot: int | None = None
+    # The coordinator, while it waits after a preemption: where its first `computed` tokens lie in host memory.
+    host_pages: list[int] = field(default_factory=list)
+    host_state: int | None = None
+    # The coordinator: positions at which chunks of it must end because the state there is to be kept.
     checkpoints: list[int] = field(default_factory=list)
     # The scheduler: the prompt has been computed once, or never will be.
     prompt_done: bool = False

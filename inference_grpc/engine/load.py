@@ -57,7 +57,8 @@ def load(config: EngineConfig) -> TorchBackend:
         raise ConfigError(f"ENGINE_DEVICE (--device) is {config.device!r}: {error}") from error
     model = loaded.model
     state_slots = _state_slots(config, model)
-    _allocate(config, model, state_slots)
+    host_pages, host_states = _host_places(config, model)
+    _allocate(config, model, state_slots, host_pages, host_states)
     if not model.is_batch_invariant():
         logger.warning(
             "rows_depend_on_neighbours device=%s cpu=%s: texts may change with load",
@@ -65,7 +66,16 @@ def load(config: EngineConfig) -> TorchBackend:
             torch.backends.cpu.get_cpu_capability(),
         )
     template = _chat_template(metadata, tokenizer)
-    backend = assemble(config, model, tokenizer, template, weights_sha256=hash_of(path), state_slots=state_slots)
+    backend = assemble(
+        config,
+        model,
+        tokenizer,
+        template,
+        weights_sha256=hash_of(path),
+        state_slots=state_slots,
+        host_pages=host_pages,
+        host_states=host_states,
+    )
     logger.info(
         "engine_loaded model=%s device=%s precision=%s kv_bytes_per_token=%d state_bytes=%d state_slots=%d "
         "seconds=%.1f",
@@ -87,9 +97,23 @@ def _state_slots(config: EngineConfig, model: Model) -> int:
     return config.max_sequences + max(config.checkpoint_mib * 2**20 // model.state_bytes, 1)
 
 
-def _allocate(config: EngineConfig, model: Model, state_slots: int) -> None:
+def _host_places(config: EngineConfig, model: Model) -> tuple[int, int]:
+    """Pages and states in host memory; a model with states has half of the room for each."""
+    room, page_bytes = config.swap_mib * 2**20, config.page_tokens * model.page_token_bytes
+    if not model.state_bytes:
+        return room // page_bytes, 0
+    return room // 2 // page_bytes, room // 2 // model.state_bytes
+
+
+def _allocate(config: EngineConfig, model: Model, state_slots: int, host_pages: int, host_states: int) -> None:
     try:
-        model.allocate(pages=config.pages, page_tokens=config.page_tokens, state_slots=state_slots)
+        model.allocate(
+            pages=config.pages,
+            page_tokens=config.page_tokens,
+            state_slots=state_slots,
+            host_pages=host_pages,
+            host_states=host_states,
+        )
     except ValueError as error:
         raise ConfigError(f"ENGINE_PAGE_TOKENS (--page-tokens): {error}") from error
     except (MemoryError, RuntimeError) as error:  # torch raises the latter when memory is short
@@ -108,6 +132,8 @@ def assemble(
     *,
     weights_sha256: str = "",
     state_slots: int = 0,
+    host_pages: int = 0,
+    host_states: int = 0,
 ) -> TorchBackend:
     """Put the parts together around a model whose pages are allocated."""
     # A sequence must fit the pages alone, or it could never end.
@@ -118,6 +144,8 @@ def assemble(
         page_tokens=config.page_tokens,
         state_slots=state_slots,
         block_tokens=model.block_tokens,
+        host_pages=host_pages,
+        host_states=host_states,
     )
     scheduler = Scheduler(
         cache,

@@ -3,8 +3,8 @@
 Every step takes one token of each decoding sequence and fills the rest of its token budget with chunks of prompts. A
 waiting sequence is admitted when there are pages for all its known tokens and one more for each running sequence to
 grow into; for a model with recurrent state a state slot too. When pages run out all the same, the least important
-sequence gives its memory back and waits; its tokens are kept, so it later computes them again (often it finds its pages
-by prefix) and goes on as if nothing had happened.
+sequence gives its memory back and waits. It goes on as if nothing had happened: from host memory, or, where there is no
+room, by computing its tokens again (often it finds its pages by prefix).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Scheduler:
         self.running: list[Sequence] = []
         self._waiting = _FairQueue()
         self.preemptions = 0
+        self.swaps = 0  # those of them that went to host memory
 
     @property
     def waiting(self) -> int:
@@ -122,7 +123,7 @@ class Scheduler:
 
     def _preempt(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
-        self._cache.release(sequence)
+        self.swaps += self._cache.preempt(sequence)
         self._waiting.append_first(sequence)
         self.preemptions += 1
 

@@ -13,7 +13,7 @@ from inference_grpc.model.attention import SPAN_TOKENS, Group, StepPlan, attend,
 from inference_grpc.model.gated_delta_net import GatedDeltaNetWeights, gated_delta_net, pad_lanes
 from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
 from inference_grpc.model.linear import Linear, rows_are_independent
-from inference_grpc.model.memory import KvFormat, KvPool, StatePool
+from inference_grpc.model.memory import KvFormat, KvPool, StatePool, copy_place, host_places
 from kernels.rotary.reference import rotary
 
 
@@ -86,7 +86,7 @@ class HybridModel:
         self._mtp_pool: KvPool | None = None
         # By slot: the hidden state, after the final norm, of the last token that was computed. The draft layer's next
         # row needs it, and finds it after a prefix hit as well.
-        self._carried = torch.empty(0)
+        self._carried = self._host_carried = torch.empty(0)
         self._page_tokens = self._padding_page = 0
 
     @property
@@ -106,7 +106,9 @@ class HybridModel:
     def is_batch_invariant(self) -> bool:
         return rows_are_independent(self._weights.layers[0].gate_up, self.config.hidden)
 
-    def allocate(self, *, pages: int, page_tokens: int, state_slots: int) -> None:
+    def allocate(
+        self, *, pages: int, page_tokens: int, state_slots: int, host_pages: int = 0, host_states: int = 0
+    ) -> None:
         if SPAN_TOKENS % page_tokens and page_tokens % SPAN_TOKENS:
             raise ValueError(f"page_tokens is {page_tokens}; it must divide {SPAN_TOKENS} or be a multiple of it.")
         config = self.config
@@ -114,7 +116,9 @@ class HybridModel:
 
         def kv_pool() -> KvPool:
             values = 2 * config.kv_heads * config.head_size
-            return KvPool(pages=pages, page_tokens=page_tokens, values=values, stored=self._kv_format)
+            return KvPool(
+                pages=pages, page_tokens=page_tokens, values=values, stored=self._kv_format, host_pages=host_pages
+            )
 
         def state_pool() -> StatePool:
             return StatePool(
@@ -124,11 +128,13 @@ class HybridModel:
                 value_size=config.value_size,
                 conv_inputs=CONV_TAPS - 1,
                 channels=config.conv_channels,
+                host_states=host_states,
             )
 
         self._pools = [state_pool() if kind == "linear_attention" else kv_pool() for kind in config.layer_kinds]
         self._mtp_pool = kv_pool() if self._weights.mtp is not None else None
         self._carried = torch.zeros(state_slots + 1, config.hidden)
+        self._host_carried = host_places(self._carried, host_states)
 
     @torch.inference_mode()
     def clear_pages(self, page_ids: Sequence[int]) -> None:
@@ -243,12 +249,12 @@ class HybridModel:
         for move in batch.moves:
             if move.kind == "page":
                 for pool in self._kv_pools():
-                    pool.copy(move.source, move.target)
+                    pool.move(move)
             else:
                 for pool_ in self._pools:
                     if isinstance(pool_, StatePool):
-                        pool_.copy(move.source, move.target)
-                self._carried[move.target] = self._carried[move.source]
+                        pool_.move(move)
+                copy_place(move, self._carried, self._host_carried)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:

@@ -33,9 +33,11 @@ class Model(Protocol):
     def page_token_bytes(self) -> int:
         """Of the keys and values of one token, over all layers."""
 
-    def allocate(self, *, pages: int, page_tokens: int, state_slots: int) -> None:
-        """Make the paged memory and the slots. Called once, before the first step. Raises `ValueError` for a page size
-        that does not fit."""
+    def allocate(
+        self, *, pages: int, page_tokens: int, state_slots: int, host_pages: int = 0, host_states: int = 0
+    ) -> None:
+        """Make the paged memory and the slots, and places for some of them in host memory. Called once, before the
+        first step. Raises `ValueError` for a page size that does not fit."""
 
     def is_batch_invariant(self) -> bool:
         """Whether this machine's kernels keep rows apart; milliseconds, asked once at start."""

@@ -55,12 +55,17 @@ class LlamaModel:
         values = self.config.layers * 2 * self.config.kv_heads * self.config.head_size
         return values * (1 if self._kv_format == "fp8" else 4)
 
-    def allocate(self, *, pages: int, page_tokens: int, state_slots: int = 0) -> None:
+    def allocate(
+        self, *, pages: int, page_tokens: int, state_slots: int = 0, host_pages: int = 0, host_states: int = 0
+    ) -> None:
         if SPAN_TOKENS % page_tokens and page_tokens % SPAN_TOKENS:
             raise ValueError(f"page_tokens is {page_tokens}; it must divide {SPAN_TOKENS} or be a multiple of it.")
         self._page_tokens = page_tokens
         values = 2 * self.config.kv_heads * self.config.head_size
-        self._pools = [KvPool(pages=pages, page_tokens=page_tokens, values=values) for _ in range(self.config.layers)]
+        self._pools = [
+            KvPool(pages=pages, page_tokens=page_tokens, values=values, stored=self._kv_format, host_pages=host_pages)
+            for _ in range(self.config.layers)
+        ]
         self._padding_page = pages
 
     @torch.inference_mode()
@@ -72,7 +77,7 @@ class LlamaModel:
     def forward(self, batch: Batch) -> torch.Tensor:
         for move in batch.moves:
             for pool in self._pools:
-                pool.copy(move.source, move.target)
+                pool.move(move)
         plan = make_plan(batch, page_tokens=self._page_tokens, padding_page=self._padding_page)
         config, weights = self.config, self._weights
         size, epsilon = config.head_size, config.norm_epsilon

@@ -95,8 +95,8 @@ class EngineServer:
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         if config.metrics_port:
             self._start_metrics()
-        loop = asyncio.get_running_loop()
-        self._backend.start(self._dispatcher.on_step, lambda: loop.call_soon_threadsafe(self.failed.set))
+        self._loop = asyncio.get_running_loop()
+        self._backend.start(self._dispatcher.on_step, self._on_fault)
         await self._server.start()
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         logger.info("engine_ready address=%s engine_id=%s kind=%s", self.address, self.engine_id, config.kind)
@@ -110,6 +110,10 @@ class EngineServer:
         await asyncio.to_thread(self._journal.close)
         self._workers.shutdown(wait=False)
         logger.info("engine_stopped address=%s", self.address)
+
+    def _on_fault(self) -> None:
+        """From the engine's own thread."""
+        self._loop.call_soon_threadsafe(self.failed.set)
 
     def _start_metrics(self) -> None:
         port, host = self._config.metrics_port, self._config.host

@@ -16,14 +16,19 @@ class ShadowModel:
         self._places: dict[tuple[int, int], Text] = {}  # (page, place in it): the text up to that token
         # Slot: the text it has seen, and how much of that was computed in whole blocks of a prompt.
         self._states: dict[int, tuple[Text, int]] = {}
+        self._host_places: dict[tuple[int, int], Text] = {}
+        self._host_states: dict[int, tuple[Text, int]] = {}
 
     def forward(self, batch: Batch) -> None:
         for move in batch.moves:
             if move.kind == "page":
+                source = self._host_places if move.way == "from_host" else self._places
+                target = self._host_places if move.way == "to_host" else self._places
                 for place in range(self._page_tokens):
-                    self._places[move.target, place] = self._places.get((move.source, place), ())
+                    target[move.target, place] = source.get((move.source, place), ())
             else:
-                self._states[move.target] = self._states[move.source]
+                states = self._host_states if move.way == "from_host" else self._states
+                (self._host_states if move.way == "to_host" else self._states)[move.target] = states[move.source]
         for chunk in batch.chunks:
             self._check_keys(chunk, chunk.start)
             if self._has_state:

@@ -56,7 +56,10 @@ def test_the_same_text_alone_in_a_batch_in_small_chunks_and_after_preemption(mak
     # Pages for about three of them: the others are preempted and computed again, partly from found prefixes.
     crowded = make_client(pages=36)
     assert [text_of(events) for events in crowded.run(*requests)] == alone
-    assert crowded.backend.engine.scheduler.preemptions > 0
+    assert crowded.backend.engine.scheduler.preemptions > crowded.backend.engine.scheduler.swaps == 0
+    swapping = make_client(pages=36, swap_mib=1)
+    assert [text_of(events) for events in swapping.run(*requests)] == alone
+    assert swapping.backend.engine.scheduler.swaps > 0
 
 
 def test_a_seed_fixes_the_text_and_none_varies_it(make_client: MakeClient) -> None:

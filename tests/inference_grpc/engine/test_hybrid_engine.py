@@ -42,7 +42,27 @@ def test_the_same_text_alone_in_a_batch_in_small_chunks_and_after_preemption(mak
     assert [text_of(events) for events in chunked.run(*requests)] == alone
     crowded = make_hybrid(pages=40)
     assert [text_of(events) for events in crowded.run(*requests)] == alone
-    assert crowded.backend.engine.scheduler.preemptions > 0
+    assert crowded.backend.engine.scheduler.preemptions > crowded.backend.engine.scheduler.swaps == 0
+
+
+@pytest.mark.parametrize("precision", ["auto", "fp8"])
+def test_what_went_to_host_memory_comes_back_as_it_was(make_hybrid: MakeClient, precision: str) -> None:
+    requests = [complete(f"{n} the " + "hello " * (6 * n), max_tokens=30, **ENDLESS) for n in range(8)]
+    alone = [text_of(make_hybrid(precision=precision).run(request)[0]) for request in requests]
+    swapping = make_hybrid(precision=precision, pages=40, swap_mib=2)
+    assert [text_of(events) for events in swapping.run(*requests)] == alone
+    assert swapping.backend.engine.scheduler.swaps > 0
+
+
+def test_a_state_that_gave_way_is_found_in_host_memory(make_hybrid: MakeClient) -> None:
+    # Slots for one running sequence and one kept state: each prompt pushes the state of the one before it out.
+    client = make_hybrid(max_sequences=1, checkpoint_mib=0, pages=200, swap_mib=2)
+    prompts = [f"{n} " + LONG for n in range(4)]
+    cold = [client.run(complete(prompt, max_tokens=8, **ENDLESS))[0] for prompt in prompts]
+    assert client.backend.engine.cache.host.spilled > 0
+    warm = [client.run(complete(prompt, max_tokens=8, **ENDLESS))[0] for prompt in prompts]
+    assert [text_of(events) for events in warm] == [text_of(events) for events in cold]
+    assert all(usage_of(events).cached_tokens >= 64 for events in warm)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8", "nvfp4"])

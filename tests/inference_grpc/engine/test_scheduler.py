@@ -27,8 +27,17 @@ class World:
         prefill_tokens: int = 16,
         state_slots: int = 0,
         block_tokens: int = 1,
+        host_pages: int = 0,
+        host_states: int = 0,
     ) -> None:
-        self.cache = CacheCoordinator(pages=pages, page_tokens=PAGE, state_slots=state_slots, block_tokens=block_tokens)
+        self.cache = CacheCoordinator(
+            pages=pages,
+            page_tokens=PAGE,
+            state_slots=state_slots,
+            block_tokens=block_tokens,
+            host_pages=host_pages,
+            host_states=host_states,
+        )
         self.scheduler = Scheduler(
             self.cache, max_sequences=max_sequences, prefill_tokens=prefill_tokens, block_tokens=block_tokens
         )
@@ -325,6 +334,8 @@ def test_a_preempted_sequence_goes_on_as_if_nothing_had_happened() -> None:
     prefill_tokens=st.integers(1, 24),
     state_slots=st.integers(1, 9),
     block_tokens=st.sampled_from([4, 8]),
+    host_pages=st.sampled_from([0, 3, 30]),
+    host_states=st.integers(0, 3),
 )
 def test_with_recurrent_state_too_everything_ends_and_every_slot_comes_back(
     requests: list[tuple[int, int, str, int, int, bool]],
@@ -333,6 +344,8 @@ def test_with_recurrent_state_too_everything_ends_and_every_slot_comes_back(
     prefill_tokens: int,
     state_slots: int,
     block_tokens: int,
+    host_pages: int,
+    host_states: int,
 ) -> None:
     world = World(
         pages=pages,
@@ -340,6 +353,8 @@ def test_with_recurrent_state_too_everything_ends_and_every_slot_comes_back(
         prefill_tokens=prefill_tokens,
         state_slots=state_slots,
         block_tokens=block_tokens,
+        host_pages=host_pages,
+        host_states=host_states,
     )
     added: list[Sequence] = []
     for number, (prompt, output, tenant, priority, steps, is_cancelled) in enumerate(requests):
@@ -358,3 +373,53 @@ def test_with_recurrent_state_too_everything_ends_and_every_slot_comes_back(
     assert {id(s) for s in world.finished} == {id(s) for s in added}
     assert all(sequence.generated == sequence.max_tokens for sequence in world.finished)
     assert world.cache.pool.held == world.cache.slots.held == 0
+    assert world.cache.host.held == 0
+
+
+@pytest.mark.parametrize("state_slots", [0, 5])
+def test_a_preempted_sequence_goes_on_from_host_memory_without_computing_again(state_slots: int) -> None:
+    block = 4 if state_slots else 1
+    world = World(pages=8, prefill_tokens=64, state_slots=state_slots, block_tokens=block, host_pages=8, host_states=1)
+    sequences = [world.add([base + n for n in range(9)], output=18) for base in (0, 50)]
+    computed = 0
+    while world.scheduler.has_work:
+        computed += world.step().tokens
+    assert world.scheduler.preemptions > 0
+    assert world.scheduler.swaps == world.scheduler.preemptions
+    assert computed == sum(len(sequence.token_ids) - 1 for sequence in sequences)
+    assert world.cache.host.held == 0
+
+
+def test_a_sequence_that_ends_while_it_waits_gives_its_host_memory_back() -> None:
+    world = World(pages=8, prefill_tokens=64, host_pages=8)
+    world.add(list(range(9)), output=18)
+    second = world.add(list(range(50, 59)), output=18)
+    while not second.host_pages:
+        world.step()
+    assert world.cache.host.held == len(second.host_pages)
+    world.scheduler.remove(second)
+    assert world.cache.host.held == 0
+    world.cache.check_integrity(world.scheduler.sequences())
+    world.run()
+
+
+def test_what_does_not_fit_host_memory_is_computed_again() -> None:
+    world = World(pages=8, prefill_tokens=64, host_pages=2)
+    sequences = [world.add([base + n for n in range(9)], output=18) for base in (0, 50)]
+    world.run()
+    assert world.scheduler.preemptions > world.scheduler.swaps == 0
+    assert [sequence.generated for sequence in sequences] == [18, 18]
+
+
+def test_a_kept_state_that_gives_way_is_found_again_in_host_memory() -> None:
+    world = World(pages=60, prefill_tokens=64, state_slots=2, block_tokens=4, host_states=4)
+    for n in range(3):
+        world.add(list(range(20 * n, 20 * n + 12)), output=1)
+        world.run()
+    assert world.cache.host.spilled > 0
+    for n in range(3):
+        again = world.add([*range(20 * n, 20 * n + 12), 99], output=1)
+        world.run()
+        assert again.cached_tokens == 12
+    world.cache.forget_prefixes()
+    assert world.cache.host.spilled == 0

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import torch
 
-from inference_grpc.model.memory import KvPool, StatePool
+from inference_grpc.core.batch import Move
+from inference_grpc.model.llama import LlamaModel
+from inference_grpc.model.load import load_model, open_checkpoint
+from inference_grpc.model.memory import KvFormat, KvPool, StatePool
 from inference_grpc.model.quantization import round_activations_fp8, round_activations_nvfp4
+from inference_grpc.model.recipe import read_recipe
 
 
 def test_fp8_values_saturate_and_others_round_to_e4m3() -> None:
@@ -20,12 +27,12 @@ def test_fp8_values_saturate_and_others_round_to_e4m3() -> None:
 def test_pages_and_slots_are_copied_whole() -> None:
     pool = KvPool(pages=3, page_tokens=2, values=2)
     pool.write(torch.tensor([0, 1]), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    pool.copy(0, 2)
+    pool.move(Move("page", 0, 2))
     assert torch.equal(pool.pages[2], pool.pages[0])
     assert not pool.pages[1].any()
     states = StatePool(slots=2, heads=1, key_size=2, value_size=2, conv_inputs=3, channels=2)
     states.state[0], states.conv[0] = 5.0, 6.0
-    states.copy(0, 1)
+    states.move(Move("state", 0, 1))
     assert torch.equal(states.state[1], states.state[0])
     assert torch.equal(states.conv[1], states.conv[0])
     assert not states.state[2].any()
@@ -44,3 +51,44 @@ def test_rounded_activations_depend_on_their_own_row_only() -> None:
         assert not whole[2].any()
         assert all(torch.equal(rounded(x[n : n + 1])[0], whole[n]) for n in range(5))
         assert 0 < (whole - x).norm() / x.norm() < 0.15
+
+
+@pytest.mark.parametrize("stored", ["float32", "fp8"])
+def test_places_go_to_host_memory_and_come_back_elsewhere(stored: KvFormat) -> None:
+    pool = KvPool(pages=3, page_tokens=2, values=4, stored=stored, host_pages=2)
+    pool.write(torch.tensor([2, 3]), torch.tensor([[1.0, 2.0, -3.0, 4.0], [0.5, 0.0, 8.0, -1.0]]))
+    written = pool.pages[1].clone()
+    pool.move(Move("page", 1, 1, "to_host"))
+    pool.clear([1])
+    pool.move(Move("page", 1, 2, "from_host"))
+    assert torch.equal(pool.pages[2], written)
+    assert not pool.pages[1].any()
+    states = StatePool(slots=2, heads=1, key_size=2, value_size=2, conv_inputs=3, channels=2, host_states=1)
+    states.state[0], states.conv[0] = 5.0, 6.0
+    for move in (Move("state", 0, 0, "to_host"), Move("state", 0, 2, "from_host")):
+        states.move(move)
+    assert torch.equal(states.state[2], states.state[0])
+    assert torch.equal(states.conv[2], states.conv[0])
+
+
+def test_places_beyond_32_bits_are_their_own() -> None:
+    """4 GiB of values that cost no memory until they are written: an index that wraps would hit the first page."""
+    pages = 2**32 // (64 * 1024) + 2
+    pool = KvPool(pages=pages, page_tokens=64, values=1024, stored="fp8")
+    last, row = pages - 1, torch.full((1, 1024), 2.0)
+    pool.write(torch.tensor([last * 64 + 63]), row)
+    assert torch.equal(pool.gather(torch.tensor([last]))[0, 63], row[0])
+    assert not pool.pages[:2].any()
+    pool.move(Move("page", last, last - 1))
+    assert torch.equal(pool.gather(torch.tensor([last - 1]))[0, 63], row[0])
+    pool.clear([last])
+    assert not pool.pages[last].any()
+
+
+def test_a_dense_model_keeps_keys_as_its_recipe_says(tiny_path: Path) -> None:
+    opened = open_checkpoint(tiny_path)
+    model = load_model(opened, name="m", vocabulary=opened.config.vocabulary, recipe=read_recipe("fp8")).model
+    assert isinstance(model, LlamaModel)
+    model.allocate(pages=2, page_tokens=16)
+    assert {pool.is_fp8 for pool in model._pools} == {True}
+    assert sum(pool.pages[0].nbytes for pool in model._pools) == 16 * model.page_token_bytes
