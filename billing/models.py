@@ -16,7 +16,7 @@ from billing.ledger.models import (
 )
 from billing.payments.models import InvoicePush, Payment, PaymentEvent
 from billing.pricing.models import Discount, Price, VolumeTier
-from billing.reconciliation.models import PeriodClose, Receipt
+from billing.reconciliation.models import MatchHour, MatchRollup, PeriodClose, Receipt
 from billing.rollups.models import RollupPending, ServiceRollup, UsageRollup
 from billing.tax.models import TaxRate
 from billing.usage.models import RetiredMonth, UsageAdjustment, UsageRecord
@@ -41,6 +41,8 @@ __all__ = [
     "OrganizationBalance",
     "Payment",
     "PaymentEvent",
+    "MatchHour",
+    "MatchRollup",
     "PeriodClose",
     "Price",
     "PromoCode",

@@ -19,6 +19,7 @@ from billing.payments import events
 from billing.payments import services as payments
 from billing.payments.configuration import takes_payments
 from billing.pricing.volume import apply_volume_tiers
+from billing.reconciliation import rollups as match_rollups
 from billing.reconciliation.periods import forget_receipts
 from billing.rollups import services as rollups
 from billing.usage.partitions import make_partitions
@@ -161,6 +162,12 @@ def apply_volume_prices() -> None:
 def take_rollups() -> None:
     """Add what has ended to the rollups. Sums are exact without it, only slower to read."""
     rollups.take_pending(now=timezone.now())
+
+
+@shared_task(name="billing.tasks.roll_match_rates")  # type: ignore[untyped-decorator]  # Celery has no types
+def roll_match_rates() -> None:
+    """Roll up the match rates of hours that are over. Rates are exact without it, only slower to read."""
+    match_rollups.roll_hours(now=timezone.now())
 
 
 @shared_task(name="billing.tasks.forget_rollup_minutes")  # type: ignore[untyped-decorator]  # Celery has no types

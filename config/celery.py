@@ -39,6 +39,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "run dunning": {"task": "billing.tasks.run_dunning", "schedule": crontab(minute=15)},
     "forget exports": {"task": "billing.tasks.forget_exports", "schedule": crontab(minute="*/10")},
     "take rollups": {"task": "billing.tasks.take_rollups", "schedule": 5.0},
+    "roll match rates": {"task": "billing.tasks.roll_match_rates", "schedule": 300.0},
     "forget rollup minutes": {"task": "billing.tasks.forget_rollup_minutes", "schedule": crontab(minute=35)},
     "tidy operations": {"task": "portal.tasks.tidy_operations", "schedule": crontab(minute=45)},
     "keep usage tables": {"task": "billing.tasks.keep_usage_tables", "schedule": crontab(minute=25)},

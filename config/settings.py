@@ -339,6 +339,11 @@ UNFOLD = {"SITE_TITLE": "Token Factory", "SITE_HEADER": "Token Factory", "SITE_S
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATIC_ROOT = VAR_DIR / "static"
+# Collected files carry a digest in their name, so browsers keep them for ever, and lie there compressed.
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "config.static_files.HashedStorage"},
+}
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("de", "Deutsch")]
 LOCALE_PATHS = [BASE_DIR / "portal" / "locale"]

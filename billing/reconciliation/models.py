@@ -97,3 +97,37 @@ class PeriodClose(models.Model):
 
     def __str__(self) -> str:
         return self.period
+
+
+class MatchHour(models.Model):
+    """An hour (UTC) whose match rates stand in `MatchRollup`. A change of one of its calls deletes it (a trigger)."""
+
+    start = models.DateTimeField(primary_key=True)
+
+    class Meta:
+        db_table = "billing_match_hour"
+
+
+class MatchRollup(models.Model):
+    """Calls of an hour by how record and receipt agreed: of an organization, of nobody we know (-1), of all (0)."""
+
+    pk = models.CompositePrimaryKey("start", "organization_id")
+    start = models.DateTimeField()
+    organization_id = models.BigIntegerField()
+    total = models.BigIntegerField()
+    equal = models.BigIntegerField()
+    differ = models.BigIntegerField()
+    unfinished = models.BigIntegerField()
+    engine_only = models.BigIntegerField()
+    gateway_only = models.BigIntegerField()
+    pending = models.BigIntegerField()
+    unsettled = models.BigIntegerField()
+
+    class Meta:
+        db_table = "billing_match_rollup"
+        indexes = [
+            models.Index(fields=["start"], name="billing_match_rollup_all", condition=Q(organization_id=0)),
+            models.Index(
+                fields=["start"], name="billing_match_rollup_differing", condition=Q(equal__lt=models.F("total"))
+            ),
+        ]

@@ -1,30 +1,36 @@
-"""Match rates for the operator: per organization and UTC day, as found and after repair."""
+"""Match rates for the operator: per organization and UTC day, as found and after repair.
+
+Whole hours come from the rollups where these have them, the rest from the calls (rollups.py).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
 
+from billing.reconciliation.calls import CALLS, CLASSES, COUNTS
+from billing.reconciliation.rollups import ALL, NOBODY, gaps, rolled_hours
+
 
 @dataclass(frozen=True)
-class MatchRate:
-    """Calls that reached an engine, on one day. `organization_id` is None for receipts of nobody we know."""
+class Counts:
+    """Calls that reached an engine, by how record and receipt agreed."""
 
-    organization_id: int | None
-    day: date
-    total: int
-    equal: int
-    differ: int
-    unfinished: int
-    engine_only: int
-    gateway_only: int
-    pending: int
+    total: int = 0
+    equal: int = 0
+    differ: int = 0
+    unfinished: int = 0
+    engine_only: int = 0
+    gateway_only: int = 0
+    pending: int = 0
     # Of engine_only: the receipts whose tenant is unknown.
-    unsettled: int
+    unsettled: int = 0
 
     @property
     def unmatched(self) -> int:
@@ -42,53 +48,107 @@ class MatchRate:
         return _percent(self.total - self.unmatched, self.total)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MatchRate(Counts):
+    """Of one organization on one day. `organization_id` is None for receipts of nobody we know."""
+
+    organization_id: int | None
+    day: date
+
+
+@dataclass(frozen=True, kw_only=True)
+class DayRate(Counts):
+    """Of all calls of one day."""
+
+    day: date
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrganizationRate(Counts):
+    organization_id: int | None
+
+
 def _percent(part: int, whole: int) -> Decimal:
     return Decimal(100) if whole == 0 else Decimal(100 * part) / Decimal(whole)
 
 
-# A record counts when it reached an engine: it has a receipt, or it was served and its engine keeps a journal. Of
-# several receipts for one request, the one that was served tells the class.
-_CALLS = """
-calls AS (
-    SELECT record.request_id, record.organization_id, record.started_at,
-           COALESCE(receipt.match_class, 'gateway_only') AS match_class,
-           COALESCE(receipt.is_settled, false) AS is_settled
-      FROM billing_usage_record record
-      LEFT JOIN LATERAL (
-        SELECT match_class, is_settled FROM billing_receipt
-         WHERE billing_receipt.request_id = record.request_id ORDER BY status = 'failed', id LIMIT 1
-      ) receipt ON true
-     WHERE record.started_at >= %(start)s AND record.started_at < %(end)s
-       AND (receipt.match_class IS NOT NULL OR (record.expects_receipt AND record.status IN ('completed', 'cancelled')
-            AND record.prompt_tokens + record.completion_tokens > 0))
-    UNION ALL
-    SELECT receipt.request_id, NULL, receipt.started_at, receipt.match_class, receipt.is_settled
-      FROM billing_receipt receipt
-     WHERE receipt.started_at >= %(start)s AND receipt.started_at < %(end)s
-       AND NOT EXISTS (SELECT 1 FROM billing_usage_record WHERE request_id = receipt.request_id)
-)
-"""
-_RATES = f"""
-WITH {_CALLS}
-SELECT organization_id, (started_at AT TIME ZONE 'UTC')::date AS day, COUNT(*),
-       COUNT(*) FILTER (WHERE match_class = 'equal'), COUNT(*) FILTER (WHERE match_class = 'differ'),
-       COUNT(*) FILTER (WHERE match_class = 'unfinished'), COUNT(*) FILTER (WHERE match_class = 'engine_only'),
-       COUNT(*) FILTER (WHERE match_class = 'gateway_only'), COUNT(*) FILTER (WHERE match_class = 'pending'),
-       COUNT(*) FILTER (WHERE match_class = 'engine_only' AND NOT is_settled)
-  FROM calls GROUP BY organization_id, day ORDER BY day, organization_id NULLS LAST
-"""  # noqa: S608 - constants only
+_DAY = "(started_at AT TIME ZONE 'UTC')::date"
+_ROLLED_DAY = "(start AT TIME ZONE 'UTC')::date"
+_SUMS = ", ".join(f"SUM({name})::bigint" for name in CLASSES)
 _MISMATCHES = f"""
-WITH {_CALLS}
+WITH {CALLS}
 SELECT request_id, organization_id, match_class, is_settled, started_at FROM calls
  WHERE match_class <> 'equal' ORDER BY is_settled, started_at DESC LIMIT %(limit)s
 """  # noqa: S608 - constants only
 
+Key = tuple[Any, ...]
+
+
+def _read(start: datetime, end: datetime, keys: Sequence[str], rolled_keys: Sequence[str], which: str) -> Iterable[Key]:
+    """Rows of keys and counts, some keys more than once. `which` picks rows of the rollups."""
+    hours = rolled_hours(start, end)
+    places = ", ".join(str(place) for place in range(1, len(keys) + 1))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {', '.join(rolled_keys)}, {_SUMS} FROM billing_match_rollup"  # noqa: S608 - constants only
+            f" WHERE start = ANY(%s) AND {which} GROUP BY {places}",
+            [hours],
+        )
+        yield from cursor.fetchall()
+        for since, until in gaps(start, end, hours):
+            cursor.execute(
+                f"WITH {CALLS} SELECT {', '.join(keys)}, {COUNTS} FROM calls GROUP BY {places}",  # noqa: S608
+                {"start": since, "end": until},
+            )
+            yield from cursor.fetchall()
+
+
+def _added(rows: Iterable[Key], key_count: int) -> dict[Key, list[int]]:
+    sums: dict[Key, list[int]] = {}
+    for row in rows:
+        kept = sums.setdefault(row[:key_count], [0] * len(CLASSES))
+        for place, count in enumerate(row[key_count:]):
+            kept[place] += count
+    return sums
+
 
 def match_rates(start: datetime, end: datetime) -> list[MatchRate]:
-    """Rates of what started in [start, end), in one query."""
-    with connection.cursor() as cursor:
-        cursor.execute(_RATES, {"start": start, "end": end})
-        return [MatchRate(*row) for row in cursor.fetchall()]
+    """Of what started in [start, end): a row for each day and organization that called, nobody last."""
+    rows = _read(
+        start,
+        end,
+        (_DAY, "organization_id"),
+        (_ROLLED_DAY, f"NULLIF(organization_id, {NOBODY})"),
+        f"organization_id <> {ALL}",
+    )
+    found = [
+        MatchRate(*counts, day=day, organization_id=organization_id)
+        for (day, organization_id), counts in _added(rows, 2).items()
+    ]
+    return sorted(found, key=lambda rate: (rate.day, rate.organization_id is None, rate.organization_id or 0))
+
+
+def day_rates(start: datetime, end: datetime) -> list[DayRate]:
+    """Of what started in [start, end): a row for each day with calls, in order."""
+    rows = _read(start, end, (_DAY,), (_ROLLED_DAY,), f"organization_id = {ALL}")
+    return [DayRate(*counts, day=day) for (day,), counts in sorted(_added(rows, 1).items())]
+
+
+def organization_rates(start: datetime, end: datetime, *, limit: int) -> list[OrganizationRate]:
+    """The organizations of which some call did not agree by itself, counted over the hours with such a call: most
+    unmatched first, then most repaired."""
+    rows = _read(
+        start,
+        end,
+        ("organization_id",),
+        (f"NULLIF(organization_id, {NOBODY})",),
+        f"organization_id <> {ALL} AND equal < total",
+    )
+    found = [OrganizationRate(*counts, organization_id=key) for (key,), counts in _added(rows, 1).items()]
+    differing = [rate for rate in found if rate.equal < rate.total]
+    return sorted(differing, key=lambda rate: (-rate.unmatched, rate.equal - rate.total, rate.organization_id or 0))[
+        :limit
+    ]
 
 
 @dataclass(frozen=True)
@@ -102,9 +162,26 @@ class Mismatch:
 
 def mismatches(start: datetime, end: datetime, *, now: datetime, limit: int = 200) -> list[Mismatch]:
     """Calls whose record and receipt did not agree by themselves; open ones first, with their age."""
+    found: list[tuple[UUID, int | None, str, bool, datetime]] = []
     with connection.cursor() as cursor:
-        cursor.execute(_MISMATCHES, {"start": start, "end": end, "limit": limit})
-        return [
-            Mismatch(request_id, organization_id, match_class, is_settled, now - started_at)
-            for request_id, organization_id, match_class, is_settled, started_at in cursor.fetchall()
-        ]
+        for since, until in _ranges_with_mismatches(start, end):
+            cursor.execute(_MISMATCHES, {"start": since, "end": until, "limit": limit})
+            found += cursor.fetchall()
+    found.sort(key=lambda row: (row[3], now - row[4]))
+    return [
+        Mismatch(request_id, organization_id, match_class, is_settled, now - started_at)
+        for request_id, organization_id, match_class, is_settled, started_at in found[:limit]
+    ]
+
+
+def _ranges_with_mismatches(start: datetime, end: datetime) -> Iterable[tuple[datetime, datetime]]:
+    """What is not rolled up, and the rolled hours in which some call did not agree; neighbours together."""
+    hours = rolled_hours(start, end)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT start FROM billing_match_rollup WHERE start = ANY(%s) AND organization_id = {ALL}"  # noqa: S608
+            " AND equal < total",
+            [hours],
+        )
+        differing = {row[0] for row in cursor.fetchall()}
+    return gaps(start, end, [hour for hour in hours if hour not in differing])

@@ -23,6 +23,7 @@ from portal.pages import operator_page
 from portal.users.models import User
 
 DAYS_SHOWN = 14
+ORGANIZATIONS_SHOWN = 50
 
 
 @login_required
@@ -30,21 +31,24 @@ def reconciliation(request: HttpRequest) -> HttpResponse:
     access.require_operator(request.user)
     now = timezone.now()
     start = now - timedelta(days=DAYS_SHOWN)
-    rates = selectors.match_rates(start, now)
+    days = selectors.day_rates(start, now)
+    differing = selectors.organization_rates(start, now, limit=ORGANIZATIONS_SHOWN)
     found = selectors.mismatches(start, now, now=now)
-    ids = {rate.organization_id for rate in rates} | {mismatch.organization_id for mismatch in found}
+    ids = {rate.organization_id for rate in differing} | {mismatch.organization_id for mismatch in found}
     by_id = organizations.organizations_by_id(sorted(number for number in ids if number))
-    total = sum(rate.total for rate in rates)
-    open_count = sum(rate.unmatched for rate in rates)
+    total = sum(rate.total for rate in days)
+    open_count = sum(rate.unmatched for rate in days)
     last_month = f"{now.replace(day=1) - timedelta(days=1):%Y-%m}"
     context = {
-        "rates": [(rate, by_id.get(rate.organization_id or 0)) for rate in reversed(rates)],
+        "rates": list(reversed(days)),
+        "differing": [(rate, by_id.get(rate.organization_id or 0)) for rate in differing],
         "mismatches": [(row, by_id.get(row.organization_id or 0)) for row in found],
         "total": total,
-        "raw": sum(rate.equal for rate in rates) / total if total else None,
+        "raw": sum(rate.equal for rate in days) / total if total else None,
         "repaired": (total - open_count) / total if total else None,
         "open_count": open_count,
         "days": DAYS_SHOWN,
+        "most": ORGANIZATIONS_SHOWN,
         "closes": periods.closes(),
         "state": periods.period_state(last_month),
         "period_form": PeriodForm(initial={"period": last_month}),

@@ -25,6 +25,8 @@ async () => {
       nodes.slice(0, 3).map(({ target, failureSummary }) => `${id}: ${target}: ${failureSummary.slice(0, 250)}`));
 }
 """
+# The promise for a browser that has nothing yet.
+LIGHT_BYTES = 100_000
 # (width, colour scheme): each page is seen in both, from one request.
 SIGHTS = ((WIDE, "light"), (NARROW, "dark"))
 
@@ -55,3 +57,21 @@ def test_every_page_is_sound(who: str, open_window: OpenWindow, rows: dict[str, 
 def test_names_are_unique() -> None:
     names = sorted(page.name for page in PAGES)
     assert [name for name, same in groupby(names) if len(list(same)) > 1] == []
+
+
+@pytest.mark.parametrize(("who", "path"), [("", "/"), ("ada", "/o/{slug}/")])
+def test_a_first_page_is_light(who: str, path: str, open_window: OpenWindow, rows: dict[str, object]) -> None:
+    """Everything a page fetches, as it crosses the network, and that it is kept for ever."""
+    state = open_window(who).context.storage_state()
+    page = open_window(storage_state=state)
+    fetched: list[Response] = []
+    page.on("response", lambda response: fetched.append(response))
+    page.goto(path.format(**rows))
+    page.wait_for_load_state("networkidle")
+    weights = page.evaluate(
+        "performance.getEntries().filter((it) => it.encodedBodySize).map((it) => [it.name, it.encodedBodySize])"
+    )
+    assert sum(weight for _, weight in weights) <= LIGHT_BYTES, weights
+    kept = {each.url: each.headers.get("cache-control", "") for each in fetched if "/static/" in each.url}
+    assert len(kept) > 5
+    assert all("immutable" in rule for rule in kept.values()), kept
