@@ -116,6 +116,8 @@ class Keys:
             )
         if key.organization_suspended:
             raise ApiError("organization_suspended", "This organization is suspended; write to the operator.")
+        if key.project_archived:
+            raise ApiError("project_archived", "The API key belongs to an archived project; an admin can restore it.")
         check_key(key, scope)
         self._used[key.api_key_id] = now
         return Caller(

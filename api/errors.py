@@ -43,6 +43,7 @@ TABLE: dict[str, Row] = {
     "invalid_api_key": _unauthorized("invalid_api_key"),
     "expired_api_key": _unauthorized("expired_api_key"),
     "organization_suspended": Row(403, _INVALID, "organization_suspended", 403, "permission_error"),
+    "project_archived": Row(403, _INVALID, "project_archived", 403, "permission_error"),
     "permission_denied": Row(403, _INVALID, "permission_denied", 403, "permission_error"),
     # The request
     "invalid_request": _bad(None),

@@ -69,6 +69,8 @@ def _caller(scope: Scope, wanted: ProjectField) -> Caller:
         raise ApiError("not_found", "There is no such project.", param="project") from None
     if project.organization.is_refused:
         raise ApiError("organization_suspended", "This organization is suspended; write to the operator.")
+    if project.is_archived:
+        raise ApiError("project_archived", "This project is archived; choose another one.", param="project")
     key = playground_key(project)
     return Caller(project.organization_id, project.id, key.id, project.organization.slug, request.user.id)
 

@@ -96,6 +96,8 @@ organization_pages: list[URLPattern | URLResolver] = [
     path("settings/restore", organizations.restore, name="organization_restore"),
     path("projects/new", organizations.create_project, name="project_new"),
     path("projects/<slug:project_slug>/rename", organizations.rename_project, name="project_rename"),
+    path("projects/<slug:project_slug>/archive", organizations.archive_project, name="project_archive"),
+    path("projects/<slug:project_slug>/restore", organizations.restore_project, name="project_restore"),
 ]
 
 operator_pages: list[URLPattern | URLResolver] = [

@@ -28,6 +28,7 @@ class ActiveKey:
     organization_slug: str
     organization_suspended: bool
     created_by_id: int | None
+    project_archived: bool = False
     allowed_routes: tuple[str, ...] = ()
     allowed_models: tuple[str, ...] = ()
     allowed_networks: tuple[str, ...] = ()
@@ -60,7 +61,7 @@ def find_active(digest: str) -> ActiveKey | None:
 def _find(**which: object) -> ActiveKey | None:
     key = (
         ApiKey.objects.filter(**which, revoked_at=None)
-        .select_related("organization")
+        .select_related("organization", "project")
         .only(
             "id",
             "name",
@@ -72,6 +73,7 @@ def _find(**which: object) -> ActiveKey | None:
             "allowed_routes",
             "allowed_models",
             "allowed_networks",
+            "project__archived_at",
             "organization__slug",
             "organization__allowed_origins",
             "organization__suspended_at",
@@ -91,6 +93,7 @@ def _find(**which: object) -> ActiveKey | None:
         organization_slug=key.organization.slug,
         organization_suspended=key.organization.is_refused,
         created_by_id=key.created_by_id,
+        project_archived=key.project.is_archived,
         allowed_routes=tuple(key.allowed_routes),
         allowed_models=tuple(key.allowed_models),
         allowed_networks=tuple(key.allowed_networks),

@@ -15,7 +15,7 @@ from portal.api_keys import secrets
 from portal.api_keys.models import ApiKey, Purpose, RetiredSecret
 from portal.api_keys.redaction import holds_key
 from portal.audit.services import record_event
-from portal.errors import KeyNotActive, NameHoldsKey
+from portal.errors import KeyNotActive, NameHoldsKey, NotPossible
 from portal.organizations.models import Project
 from portal.quotas import snapshot
 from portal.users.models import User
@@ -58,6 +58,8 @@ def issue(
 ) -> IssuedKey:
     """A repeat makes a second key."""
     refuse_key_as_name(name)
+    if project.is_archived:
+        raise NotPossible(f"The project {project.name!r} is archived; restore it, or choose another one.")
     secret = secrets.generate()
     api_key = ApiKey.objects.create(
         project=project,

@@ -38,7 +38,7 @@ def api_keys(request: HttpRequest, slug: str) -> HttpResponse:
 def _form(member: Member, data: Any = None) -> ApiKeyForm:
     return ApiKeyForm(
         data,
-        projects=organizations.projects_of(member.organization),
+        projects=organizations.active_projects_of(member.organization),
         may_limit=member.may(Permission.MANAGE_LIMITS),
         models=published_models(),
     )

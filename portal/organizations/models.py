@@ -119,10 +119,13 @@ class Invitation(models.Model):
 
 
 class Project(models.Model):
+    """An archived project's keys are refused and no new ones are made for it; its usage and limits stay."""
+
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="projects")
     name = models.CharField(max_length=100)
     slug = models.SlugField(max_length=60)
     is_default = models.BooleanField(default=False)
+    archived_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -132,7 +135,14 @@ class Project(models.Model):
             models.UniqueConstraint(
                 fields=["organization"], condition=Q(is_default=True), name="project_one_default_per_organization"
             ),
+            models.CheckConstraint(
+                condition=Q(is_default=False) | Q(archived_at=None), name="project_default_is_not_archived"
+            ),
         ]
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_archived(self) -> bool:
+        return self.archived_at is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet
 from django.utils import timezone
 
 from portal.organizations.models import Invitation, Member, Organization, Project
@@ -35,8 +35,14 @@ def all_allowed_origins() -> set[str]:
 
 
 def projects_of(organization: Organization) -> list[Project]:
-    """The default project first."""
-    return list(Project.objects.filter(organization=organization).order_by("-is_default", "name"))
+    """The default project first, archived ones last."""
+    order = (F("archived_at").desc(nulls_first=True), "-is_default", "name")
+    return list(Project.objects.filter(organization=organization).order_by(*order))
+
+
+def active_projects_of(organization: Organization) -> list[Project]:
+    """Those that keys can be made for; the default project first."""
+    return [project for project in projects_of(organization) if not project.is_archived]
 
 
 def invitations(organization: Organization) -> QuerySet[Invitation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from datetime import datetime
 from functools import partial
 
 from allauth.mfa.utils import is_mfa_enabled
@@ -159,6 +160,36 @@ def create_project(*, organization: Organization, name: str, actor: User) -> Pro
         after={"name": name, "slug": slug},
     )
     return project
+
+
+@transaction.atomic
+def archive_project(*, project: Project, actor: User, reason: str = "") -> None:
+    """The gateways refuse its keys within two seconds, and no new ones are made for it. What it used stays. A repeat
+    changes nothing."""
+    if project.is_default:
+        raise NotPossible("The default project cannot be archived: new keys belong to it unless another is chosen.")
+    _set_archived(project, timezone.now(), actor, reason)
+
+
+@transaction.atomic
+def restore_project(*, project: Project, actor: User) -> None:
+    """Its keys work again, unless they were revoked or have expired. A repeat changes nothing."""
+    _set_archived(project, None, actor, "")
+
+
+def _set_archived(project: Project, moment: datetime | None, actor: User, reason: str) -> None:
+    changed = Project.objects.filter(id=project.id, archived_at__isnull=moment is not None).update(archived_at=moment)
+    if not changed:
+        return
+    project.archived_at = moment
+    record_event(
+        organization_id=project.organization_id,
+        actor=actor,
+        action="project.archived" if moment else "project.restored",
+        subject=project,
+        reason=reason,
+    )
+    transaction.on_commit(partial(snapshot.publish, project.organization_id))
 
 
 @transaction.atomic

@@ -207,6 +207,26 @@ def rename_project(request: HttpRequest, slug: str, project_slug: str) -> HttpRe
 
 @login_required
 @require_POST
+def archive_project(request: HttpRequest, slug: str, project_slug: str) -> HttpResponse:
+    project = access.project_for(request.user, slug, project_slug, Permission.MANAGE_PROJECTS)
+    if request.POST.get("confirmation", "").strip() != project.name:
+        messages.error(request, f"Nothing is archived: type the project's name, {project.name}, to confirm.")
+        return redirect("portal:settings", slug)
+    done = f"{project.name} is archived; its keys are refused."
+    _try(request, services.archive_project, done, project=project, reason=request.POST.get("reason", "")[:500])
+    return redirect("portal:settings", slug)
+
+
+@login_required
+@require_POST
+def restore_project(request: HttpRequest, slug: str, project_slug: str) -> HttpResponse:
+    project = access.project_for(request.user, slug, project_slug, Permission.MANAGE_PROJECTS)
+    _try(request, services.restore_project, f"{project.name} is restored; its keys work again.", project=project)
+    return redirect("portal:settings", slug)
+
+
+@login_required
+@require_POST
 def origins(request: HttpRequest, slug: str) -> HttpResponse:
     """From which sites browsers may call models with the organization's keys."""
     member = access.member_for(request.user, slug, Permission.MANAGE_SETTINGS)

@@ -66,7 +66,7 @@ def _page(request: HttpRequest, member: Member, found: SharedConversation | None
     }
     context = {
         "models": models,
-        "projects": organizations.projects_of(member.organization),
+        "projects": organizations.active_projects_of(member.organization),
         "setup": setup,
         "shared": found,
         "may_unshare": found is not None and _may_unshare(member, found),

@@ -87,6 +87,8 @@ PAGES: dict[str, tuple[str | None, str | None]] = {
     "organization_restore": (None, "o"),
     "project_new": (None, "oa"),
     "project_rename": (None, "oa"),
+    "project_archive": (None, "oa"),
+    "project_restore": (None, "oa"),
 }
 OPERATOR_POST_ONLY = {
     "operator_act",
@@ -123,6 +125,8 @@ REST: dict[str, dict[str, str]] = {
     "invitation": {"delete": "oa"},
     "projects": {"get": ALL, "post": "oa"},
     "project": {"patch": "oa"},
+    "project_archive": {"post": "oa"},
+    "project_restore": {"post": "oa"},
     "keys": {"get": ALL, "post": "oad"},
     "key": {"get": ALL, "patch": "oad", "delete": "oad"},
     "key_rotate": {"post": "oad"},

@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from portal.api_keys import management
+from portal.api_keys.forms import ApiKeyForm
 from portal.api_keys.models import ApiKey, ManagementKey
 from portal.api_keys.selectors import find_active
 from portal.api_keys.services import issue
@@ -22,9 +23,10 @@ from portal.audit.models import AuditEvent
 from portal.audit.services import record_event
 from portal.errors import NotPossible
 from portal.organizations import lifecycle
-from portal.organizations.models import Member, Organization
+from portal.organizations.models import Member, Organization, Project
 from portal.organizations.roles import Role
-from portal.organizations.services import set_suspended
+from portal.organizations.selectors import active_projects_of
+from portal.organizations.services import create_project, set_suspended
 from portal.quotas import snapshot
 from tests.factories.portal import Cast
 
@@ -168,3 +170,45 @@ class TestAuditLog:
         assert rows[0]["subject"] == "'=cmd 59"
         assert rows[0]["who"] == "ada@example.com"
         assert signed_in(cast.ben).get(reverse("portal:audit_export", args=[cast.organization.slug])).status_code == 403
+
+
+class TestArchivedProject:
+    def _post(self, client: Client, cast: Cast, project: Project, act: str, **data: str) -> Any:
+        address = reverse(f"portal:project_{act}", args=[cast.organization.slug, project.slug])
+        return client.post(address, data, follow=True)
+
+    def test_its_keys_are_told_apart_until_it_is_restored(self, cast: Cast, signed_in: Callable[..., Client]) -> None:
+        project = create_project(organization=cast.organization, name="Search", actor=cast.ada)
+        issued = issue(project=project, name="old", actor=cast.ada)
+        ada = signed_in(cast.ada)
+        page = self._post(ada, cast, project, "archive", confirmation="search")
+        assert b"Nothing is archived" in page.content
+        page = self._post(ada, cast, project, "archive", confirmation="Search", reason="the team is gone")
+        assert b"Archived" in page.content
+        found = find_active(issued.api_key.digest)
+        assert found is not None
+        assert found.project_archived
+        project.refresh_from_db()
+        with pytest.raises(NotPossible):
+            issue(project=project, name="new", actor=cast.ada)
+        assert "Search" not in str(key_form(cast).fields["project"].choices)
+        self._post(ada, cast, project, "restore")
+        found = find_active(issued.api_key.digest)
+        assert found is not None
+        assert not found.project_archived
+        events = AuditEvent.objects.filter(action__startswith="project.").order_by("id")
+        assert [(each.action, each.reason) for each in events] == [
+            ("project.created", ""),
+            ("project.archived", "the team is gone"),
+            ("project.restored", ""),
+        ]
+
+    def test_the_default_project_stays(self, cast: Cast, signed_in: Callable[..., Client]) -> None:
+        page = self._post(signed_in(cast.ada), cast, cast.project, "archive", confirmation=cast.project.name)
+        assert b"default project cannot be archived" in page.content
+        cast.project.refresh_from_db()
+        assert not cast.project.is_archived
+
+
+def key_form(cast: Cast) -> ApiKeyForm:
+    return ApiKeyForm(projects=active_projects_of(cast.organization), may_limit=True, models=[])

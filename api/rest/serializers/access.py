@@ -156,6 +156,7 @@ class ProjectSerializer(serializers.Serializer[Any]):
     slug = serializers.SlugField(read_only=True)
     name = serializers.CharField(max_length=100)
     is_default = serializers.BooleanField(read_only=True)
+    archived_at = serializers.DateTimeField(read_only=True, help_text="null while its keys work.")
     created_at = serializers.DateTimeField(read_only=True)
 
 

@@ -206,3 +206,22 @@ class ProjectDetail(ManagementView):
         name = read_body(ProjectSerializer(data=request.data))["name"]
         services.rename_project(project=project, name=name, actor=self.person)
         return Response(ProjectSerializer(project).data)
+
+
+class ProjectArchive(ManagementView):
+    @extend_schema(operation_id="archive_project", tags=[TAG], request=ReasonSerializer, responses=ProjectSerializer)
+    def post(self, request: Request, slug: str, project_slug: str) -> Response:
+        """Refuse the project's keys from now on; its usage stays. A repeat changes nothing."""
+        project = access.project_for(self.person, slug, project_slug, Permission.MANAGE_PROJECTS)
+        fields = read_body(ReasonSerializer(data=request.data or {}))
+        services.archive_project(project=project, actor=self.person, reason=fields["reason"])
+        return Response(ProjectSerializer(project).data)
+
+
+class ProjectRestore(ManagementView):
+    @extend_schema(operation_id="restore_project", tags=[TAG], request=None, responses=ProjectSerializer)
+    def post(self, request: Request, slug: str, project_slug: str) -> Response:
+        """Let the project's keys work again."""
+        project = access.project_for(self.person, slug, project_slug, Permission.MANAGE_PROJECTS)
+        services.restore_project(project=project, actor=self.person)
+        return Response(ProjectSerializer(project).data)

@@ -186,6 +186,11 @@ class TestOrganizations:
         again = program("post", "/projects", {"name": "Search"})
         assert (again.status_code, again.json()["error"]["code"]) == (409, "name_taken")
         assert program("patch", "/projects/search", {"name": "Find"}).json()["name"] == "Find"
+        assert program("post", "/projects/search/archive", {"reason": "done"}).json()["archived_at"]
+        made = program("post", "/keys", {"name": "x", "project": "search"})
+        assert (made.status_code, made.json()["error"]["code"]) == (409, "not_possible")
+        assert program("post", "/projects/search/restore").json()["archived_at"] is None
+        assert program("post", "/projects/default/archive").status_code == 409
         assert program("delete", "", {"reason": "test"}).json()["deletes_at"]
         assert program("post", "/restore").json()["deletes_at"] is None
 

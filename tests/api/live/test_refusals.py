@@ -15,7 +15,7 @@ from portal.api_keys.secrets import generate
 from portal.api_keys.services import issue, revoke
 from portal.catalog.models import Deployment
 from portal.catalog.services import change_price
-from portal.organizations.services import set_suspended
+from portal.organizations.services import archive_project, create_project, restore_project, set_suspended
 from portal.quotas import snapshot
 from tests.api.live.service import MODEL, Account, Web, eventually, make_model
 from tests.factories.portal import make_user
@@ -70,6 +70,25 @@ def test_a_revoked_key_is_refused_within_two_seconds_everywhere(account: Account
     assert statuses() == [200, 200]
     revoke(api_key=account.api_key, actor=None)
     eventually(lambda: statuses() == [401, 401], patience_s=2)
+
+
+def test_keys_of_an_archived_project_are_refused_everywhere_until_it_is_restored(
+    account: Account, webs: Any
+) -> None:
+    actor = account.api_key.created_by
+    project = create_project(organization=account.organization, name="Old", actor=actor)
+    headers = {"authorization": f"Bearer {issue(project=project, name='old', actor=actor).secret}"}
+
+    def answers() -> list[httpx.Response]:
+        return [httpx.get(f"{web.url}/v1/models", headers=headers) for web in (account.web, webs("uvicorn"))]
+
+    assert [answer.status_code for answer in answers()] == [200, 200]
+    archive_project(project=project, actor=actor)
+    eventually(lambda: [answer.status_code for answer in answers()] == [403, 403], patience_s=2)
+    assert "archived project" in assert_openai(answers()[0], 403, "project_archived")
+    assert account.http.get("/v1/models").status_code == 200
+    restore_project(project=project, actor=actor)
+    eventually(lambda: [answer.status_code for answer in answers()] == [200, 200], patience_s=2)
 
 
 def test_an_expired_key_says_when_it_expired(account: Account) -> None:
