@@ -54,6 +54,7 @@ class Outcome:
     compared: int = 0
     differing: int = 0
     preemptions: int = 0
+    swaps: int = 0  # of these, to host memory
     steps: int = 0
     counts: int = 0  # how often all pages and slots were counted
     seconds: float = 0.0
@@ -66,7 +67,13 @@ class Soak:
         # Room for one of the longest and a little, so that sequences push one another out.
         pages = (longest + 200) // 16 + 4
         config = EngineConfig(
-            model=model, pages=pages, max_sequences=16, prefill_tokens=1024, queue_limit=10_000, checkpoint_mib=1
+            model=model,
+            pages=pages,
+            max_sequences=16,
+            prefill_tokens=1024,
+            queue_limit=10_000,
+            checkpoint_mib=0,
+            swap_mib=1,
         )
         self._backend = load_backend(config)
         self._vocabulary = 200
@@ -105,10 +112,12 @@ class Soak:
         self._outcome.counts += 1
         if self._miscounts:
             raise self._miscounts[0]
-        if engine.cache.pool.held or engine.cache.slots.held:
-            raise AssertionError(f"{engine.cache.pool.held} pages and {engine.cache.slots.held} slots are still held")
+        held = engine.cache.pool.held, engine.cache.slots.held, engine.cache.host.held
+        if any(held):
+            raise AssertionError(f"still held: pages, slots, host pages {held}")
         self._outcome.steps = engine.counters.steps
         self._outcome.preemptions = engine.scheduler.preemptions
+        self._outcome.swaps = engine.scheduler.swaps
         self._outcome.cached_tokens = engine.counters.prefix_hit_tokens
         self._outcome.tokens = engine.counters.prompt_tokens + engine.counters.completion_tokens
         self._outcome.seconds = time.monotonic() - began
@@ -200,7 +209,7 @@ of up to {arguments.longest} tokens, memory for little more than the longest.
 | steps | {outcome.steps} |
 | tokens | {outcome.tokens} |
 | tokens found by prefix | {outcome.cached_tokens} |
-| preemptions | {outcome.preemptions} |
+| preemptions, of these to host memory | {outcome.preemptions}, {outcome.swaps} |
 | requests repeated at temperature 0 | {outcome.compared} |
 | of these with another text | {outcome.differing} |
 | counts of all pages and slots | {outcome.counts} |
