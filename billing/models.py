@@ -18,7 +18,7 @@ from billing.payments.models import InvoicePush, Payment, PaymentEvent
 from billing.pricing.models import Discount, Price, VolumeTier
 from billing.reconciliation.models import MatchHour, MatchRollup, PeriodClose, Receipt
 from billing.rollups.models import RollupPending, ServiceRollup, UsageRollup
-from billing.tax.models import TaxRate
+from billing.tax.models import TaxIdCheck, TaxRate
 from billing.usage.models import RetiredMonth, UsageAdjustment, UsageRecord
 
 __all__ = [
@@ -38,11 +38,11 @@ __all__ = [
     "LedgerAccount",
     "LedgerEntry",
     "LedgerTransaction",
+    "MatchHour",
+    "MatchRollup",
     "OrganizationBalance",
     "Payment",
     "PaymentEvent",
-    "MatchHour",
-    "MatchRollup",
     "PeriodClose",
     "Price",
     "PromoCode",
@@ -53,6 +53,7 @@ __all__ = [
     "RetiredMonth",
     "RollupPending",
     "ServiceRollup",
+    "TaxIdCheck",
     "TaxRate",
     "TopUp",
     "UsageAdjustment",

@@ -22,6 +22,8 @@ from billing.pricing.volume import apply_volume_tiers
 from billing.reconciliation import rollups as match_rollups
 from billing.reconciliation.periods import forget_receipts
 from billing.rollups import services as rollups
+from billing.tax import checks as tax_checks
+from billing.tax.vies import RegisterUnavailable
 from billing.usage.partitions import make_partitions
 from billing.usage.retention import retire_due
 
@@ -156,6 +158,22 @@ def keep_usage_tables() -> None:
 def apply_volume_prices() -> None:
     """This month's discount for what was used last month."""
     apply_volume_tiers(now=timezone.now())
+
+
+@shared_task(name="billing.tasks.check_tax_id", bind=True, max_retries=_RETRIES)  # type: ignore[untyped-decorator]  # Celery has no types
+def check_tax_id(self: Any, organization_id: int) -> None:
+    """Ask the register for the organization's tax number, if it is configured."""
+    try:
+        tax_checks.check_tax_id(organization_id=organization_id, now=timezone.now())
+    except RegisterUnavailable as error:
+        raise self.retry(exc=error, countdown=30 * 2**self.request.retries) from error
+
+
+@shared_task(name="billing.tasks.check_tax_ids")  # type: ignore[untyped-decorator]  # Celery has no types
+def check_tax_ids() -> None:
+    """Enqueue the numbers that nobody asked for lately."""
+    for organization_id in tax_checks.organizations_to_check(now=timezone.now()):
+        check_tax_id.delay(organization_id)
 
 
 @shared_task(name="billing.tasks.take_rollups")  # type: ignore[untyped-decorator]  # Celery has no types

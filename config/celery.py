@@ -44,6 +44,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "tidy operations": {"task": "portal.tasks.tidy_operations", "schedule": crontab(minute=45)},
     "keep usage tables": {"task": "billing.tasks.keep_usage_tables", "schedule": crontab(minute=25)},
     "apply volume prices": {"task": "billing.tasks.apply_volume_tiers", "schedule": crontab(minute=55)},
+    "check tax numbers": {"task": "billing.tasks.check_tax_ids", "schedule": crontab(minute=5, hour=4)},
     "expire credits": {"task": "billing.tasks.expire_credits", "schedule": crontab(minute=20)},
 }
 app.conf.beat_schedule = BEAT_SCHEDULE

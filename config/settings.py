@@ -272,6 +272,8 @@ INVOICE_ISSUER_COUNTRY = env_str("INVOICE_ISSUER_COUNTRY", "").upper()
 if INVOICE_ISSUER_COUNTRY and not (len(INVOICE_ISSUER_COUNTRY) == 2 and INVOICE_ISSUER_COUNTRY.isalpha()):
     raise ImproperlyConfigured("INVOICE_ISSUER_COUNTRY must be a country code of two letters, such as DE.")
 INVOICE_ISSUER_TAX_ID = env_str("INVOICE_ISSUER_TAX_ID", "")
+# The register in which tax numbers of the European Union are looked up (VIES), up to /rest-api; empty: nowhere.
+VIES_URL = env_url("VIES_URL", {"http", "https"}, "")
 # Lines at the foot of every invoice, separated by "|": bank account, register, contact.
 INVOICE_FOOTER = "\n".join(part.strip() for part in env_str("INVOICE_FOOTER", "").split("|") if part.strip())
 # A PNG or JPEG file, printed at the top.

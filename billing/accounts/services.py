@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
@@ -62,6 +63,7 @@ def change_address(*, organization_id: int, fields: dict[str, str]) -> BillingAc
     if {"tax_id", "country"} & fields.keys():
         found = parse_tax_id(account.country, account.tax_id)
         account.tax_id = found.value if found else ""
+        transaction.on_commit(partial(_enqueue_check, organization_id), robust=True)
     account.save(update_fields=[*fields, "tax_id"])
     return account
 
@@ -115,6 +117,12 @@ def lock_account(organization_id: int) -> BillingAccount:
     if account is None:
         raise UnknownAccount(organization_id)
     return account
+
+
+def _enqueue_check(organization_id: int) -> None:
+    from billing.tasks import check_tax_id
+
+    check_tax_id.delay(organization_id)
 
 
 def _check_time_zone(name: str) -> None:

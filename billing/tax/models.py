@@ -29,6 +29,26 @@ class TaxRate(models.Model):
         return f"{self.name} {self.percent.normalize():f} % in {self.country} from {self.effective_from}"
 
 
+class TaxIdCheck(models.Model):
+    """What the register said of a number on a day. Append-only: it is the evidence for a reverse charge."""
+
+    organization = models.ForeignKey("portal.Organization", on_delete=models.PROTECT, related_name="+")
+    tax_id = models.CharField(max_length=64)
+    is_valid = models.BooleanField()
+    # The holder's name, where the country publishes it.
+    holder = models.CharField(max_length=200, blank=True)
+    # The register's own id of the question.
+    consultation = models.CharField(max_length=64, blank=True)
+    checked_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "billing_tax_id_check"
+        indexes = [models.Index(fields=["tax_id", "-id"], name="billing_tax_id_check_last")]
+
+    def __str__(self) -> str:
+        return f"{self.tax_id} {'valid' if self.is_valid else 'unknown'} on {self.checked_at:%Y-%m-%d}"
+
+
 class TaxKind(models.TextChoices):
     # No rate of ours applies: another country's buyer, or an issuer who charges no tax.
     NONE = "none"

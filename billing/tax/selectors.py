@@ -8,6 +8,7 @@ from django.conf import settings
 
 from billing.accounts.models import BillingAccount
 from billing.errors import InvalidAccount
+from billing.tax.checks import last_check
 from billing.tax.decision import Buyer, Rate, TaxDecision, decide
 from billing.tax.ids import parse
 from billing.tax.models import TaxRate
@@ -32,8 +33,12 @@ def tax_of(account: BillingAccount, *, on: date) -> TaxDecision:
 
 
 def _has_tax_id(account: BillingAccount) -> bool:
-    """Numbers from before they were checked may be of no valid form: these count as none."""
+    """Numbers from before they were checked may be of no valid form: these count as none, like those that the register
+    does not know. Until it has answered, the form counts."""
     try:
-        return parse(account.country, account.tax_id) is not None
+        if parse(account.country, account.tax_id) is None:
+            return False
     except InvalidAccount:
         return False
+    check = last_check(account.tax_id)
+    return check is None or check.is_valid

@@ -10,7 +10,8 @@ import logging
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
+from psycopg.errors import LockNotAvailable
 
 from billing.usage.models import RetiredMonth
 from billing.usage.request_ids import floor_of
@@ -18,8 +19,8 @@ from billing.usage.request_ids import floor_of
 logger = logging.getLogger(__name__)
 
 MONTHS_AHEAD = 3
-# The table is locked while a month is added; who cannot get the lock tries again in an hour.
-_LOCK_TIMEOUT = "2s"
+# The table is locked while a month is added or removed; who cannot get the lock tries again in an hour.
+LOCK_TIMEOUT = "2s"
 
 
 def month_starts(now: datetime, count: int) -> list[datetime]:
@@ -31,8 +32,9 @@ def month_starts(now: datetime, count: int) -> list[datetime]:
 def make_partitions(*, now: datetime, months_ahead: int = MONTHS_AHEAD) -> list[str]:
     """Make the partitions of the coming months; returns the names of the new ones. A repeat makes none.
 
-    Each is empty when it is made, so this takes milliseconds. A month of which the rest has a row already, by chance or
-    because nobody made it in time, stays in the rest, where its rows are found as well.
+    Each is empty when it is made, so this takes milliseconds once nobody holds the table; if that takes longer than
+    LOCK_TIMEOUT, the next run makes them. A month of which the rest has a row already, by chance or because nobody
+    made it in time, stays in the rest, where its rows are found as well.
     """
     made = []
     for start, end in pairwise(month_starts(now, months_ahead + 1)[1:]):
@@ -42,12 +44,21 @@ def make_partitions(*, now: datetime, months_ahead: int = MONTHS_AHEAD) -> list[
                 made.append(name)
         except IntegrityError:
             logger.error("partition_not_made name=%s reason=rows of it are in billing_usage_record_rest", name)
+        except OperationalError as error:
+            if not is_lock_timeout(error):
+                raise
+            logger.warning("partition_not_made name=%s reason=the table is held by another", name)
+            break
     return made
+
+
+def is_lock_timeout(error: OperationalError) -> bool:
+    return isinstance(error.__cause__, LockNotAvailable)
 
 
 def _make(name: str, start: datetime, end: datetime) -> bool:
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+        cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
         cursor.execute("SELECT to_regclass(%s)", [name])
         if cursor.fetchone()[0] is not None:
             return False

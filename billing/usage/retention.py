@@ -13,19 +13,17 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from billing.errors import RetentionRefused
 from billing.reconciliation.models import PeriodClose
 from billing.reconciliation.periods import bounds_of, forget_receipts_of
 from billing.rollups import services as rollups
 from billing.usage.models import RetiredMonth
-from billing.usage.partitions import retired_in
+from billing.usage.partitions import LOCK_TIMEOUT, is_lock_timeout, retired_in
 
 logger = logging.getLogger(__name__)
 
-# The table is locked while a partition is taken off; who cannot get the lock tries again in an hour.
-_LOCK_TIMEOUT = "2s"
 
 _PARTITIONS = """
 SELECT part.relname, bounds[1]::uuid, bounds[2]::uuid, pg_total_relation_size(part.oid)::bigint
@@ -137,7 +135,7 @@ def retire(partition: Partition, *, actor_name: str, now: datetime) -> list[Reti
         _require_rolled_up(month.period, now=now)
         forget_receipts_of(month.period)
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+        cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
         # Nothing is written into it from here on, so what is looked at now is what goes.
         cursor.execute(f"LOCK TABLE {partition.name} IN SHARE ROW EXCLUSIVE MODE")
         months, blockers = _look_at(partition.name, set(PeriodClose.objects.values_list("period", flat=True)))
@@ -194,6 +192,10 @@ def retire_due(*, now: datetime) -> int:
             retire(partition, actor_name="", now=now)
         except RetentionRefused as error:
             logger.error("usage_not_retired partition=%s reason=%s", partition.name, error)
+        except OperationalError as error:
+            if not is_lock_timeout(error):
+                raise
+            logger.warning("usage_not_retired partition=%s reason=the table is held by another", partition.name)
         else:
             retired += 1
     return retired

@@ -16,6 +16,7 @@ from billing.invoices.models import CreditNote, Invoice
 from billing.invoices.pdf import render as render_pdf
 from billing.invoices.pdf import render_credit_note
 from billing.ledger import selectors as ledger_selectors
+from billing.tax.checks import last_check
 from portal import access
 from portal.billing_pages import periods, services
 from portal.billing_pages.credit_forms import LanguageForm
@@ -75,7 +76,7 @@ def details(request: HttpRequest, slug: str) -> HttpResponse:
         else:
             messages.success(request, "The billing details are saved. Issued invoices keep theirs.")
             return redirect("portal:billing", slug)
-    context = {"form": form, "language_form": language_form}
+    context = {"form": form, "language_form": language_form, "tax_check": last_check(account.tax_id)}
     status = 400 if form.errors or language_form.errors else 200
     return member_page(request, member, "billing", "portal/billing/details.html", context, status=status)
 

@@ -20,7 +20,7 @@ from billing.reconciliation.periods import close_period
 from billing.reconciliation.services import apply_receipts
 from billing.rollups import services as rollups
 from billing.rollups.selectors import summary
-from billing.usage import retention
+from billing.usage import partitions, retention
 from billing.usage.models import RetiredMonth, UsageAdjustment, UsageRecord
 from billing.usage.partitions import make_partitions, partition_sizes
 from billing.usage.request_ids import floor_of
@@ -188,3 +188,24 @@ def test_an_operator_sees_what_would_go_before_it_goes(january):
         assert RetiredMonth.objects.get().actor_name == "manage.py retire_usage"
         with pytest.raises(CommandError, match="kept for ever"):
             call_command("retire_usage", "--months", "0")
+
+
+def test_a_table_that_somebody_holds_is_left_for_the_next_hour(january, caplog, monkeypatch):
+    account = make_account(credit_nano=USD)
+    call(account, make_price())
+    bill(account)
+    close()
+    rollups.take_pending(now=LATER)
+    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", "50ms")
+    monkeypatch.setattr(retention, "LOCK_TIMEOUT", "50ms")
+    reader = connection.copy()
+    try:
+        reader.set_autocommit(False)
+        with reader.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM billing_usage_record LIMIT 1")
+            assert make_partitions(now=datetime(2031, 2, 1, tzinfo=UTC), months_ahead=2) == []
+            assert retention.retire_due(now=LATER) == 0
+    finally:
+        reader.close()
+    assert caplog.text.count("held by another") == 2
+    assert retention.retire_due(now=LATER) == 1

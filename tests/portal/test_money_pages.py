@@ -25,7 +25,7 @@ from billing.invoices.models import CreditNote, Invoice
 from billing.invoices.services import draft_invoice, finalize_invoice
 from billing.ledger.selectors import balance
 from billing.payments.models import PaymentEvent
-from billing.tax.models import TaxRate
+from billing.tax.models import TaxIdCheck, TaxRate
 from portal.api_keys.services import issue
 from portal.audit.models import AuditEvent
 from portal.operator import services as operator
@@ -388,3 +388,14 @@ def test_the_payload_is_shown_without_sending(invoice, capsys):
         answer = ada.get(page("export_download", org.slug, export.id))
         rows = list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode())))
         assert sum(Decimal(row["total"]) for row in rows) == Decimal(invoice.total_minor).scaleb(-2)
+
+
+def test_the_billing_details_say_what_the_register_of_tax_numbers_said(ada, org, settings):
+    settings.VIES_URL = "https://register.example/rest-api"
+    number = "NL004495445B01"
+    BillingAccount.objects.filter(organization=org).update(country="NL", tax_id=number)
+    details = page("billing_details", org.slug)
+    assert "register of the European Union" not in ada.get(details).content.decode()
+    for is_valid, text in ((True, f"{number} is in the register"), (False, f"does not know {number}")):
+        TaxIdCheck.objects.create(organization=org, tax_id=number, is_valid=is_valid, checked_at=timezone.now())
+        assert text in ada.get(details).content.decode()
