@@ -62,14 +62,14 @@ async def serve(kind: Any, results: Path, cases: list[str], invariant: bool) -> 
             max_sequences=128,
             page_tokens=PAGE,
             pages=3200,
-            prefill_tokens=2048,
+            prefill_tokens=8192,
             checkpoint_mib=4096,
         )
         slots = config.max_sequences + config.checkpoint_mib * 2**20 // model.state_bytes
         model.allocate(pages=config.pages, page_tokens=PAGE, state_slots=slots)
         # Here and not at the first request: the steps of the sizes that are measured.
         wanted = sorted({min(int(case.split(":")[0]), 32) for case in cases if case[0].isdigit()})
-        model.warm_up(wanted, 1024)
+        model.prepare_steps(wanted, 1024)
         found["started_s"] = time.monotonic() - began
         found["bare_us"] = {str(batch): bare_step_us(model, batch, 640) for batch in wanted}
         found["bytes"] = {str(batch): sum(bytes_read(kind, batch, 640).values()) for batch in wanted}

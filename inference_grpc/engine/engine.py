@@ -51,6 +51,8 @@ class Engine:
         self._runner = runner
         if runner.runs_beside:
             runner.meanwhile = self._tell  # what the last step said leaves while the GPU is at the next
+            # A step takes at most one new page a sequence; with so many there is no preemption.
+            runner.may_run_ahead = lambda: cache.pool.available >= len(scheduler.running)
         self._queue_limit = queue_limit
         self._clock = clock
         self._open: dict[int, OpenRequest] = {}

@@ -19,7 +19,7 @@ from inference_grpc.engine.runner import Runner
 from inference_grpc.engine.scheduler import Scheduler
 from inference_grpc.model.cuda.load import DeviceMissing
 from inference_grpc.model.errors import ModelFileError
-from inference_grpc.model.interface import Model
+from inference_grpc.model.interface import DeviceModel, Model
 from inference_grpc.model.load import load_model, load_on_gpu, open_checkpoint
 from inference_grpc.model.load import weights_sha256 as hash_of
 from inference_grpc.model.packed_cache import PackedCache
@@ -59,6 +59,8 @@ def load(config: EngineConfig) -> TorchBackend:
     state_slots = _state_slots(config, model)
     host_pages, host_states = _host_places(config, model)
     _allocate(config, model, state_slots, host_pages, host_states)
+    if isinstance(model, DeviceModel):
+        model.warm_up(config.max_sequences)
     if not model.is_batch_invariant():
         logger.warning(
             "rows_depend_on_neighbours device=%s cpu=%s: texts may change with load",

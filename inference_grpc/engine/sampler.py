@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 import torch
 
@@ -27,12 +27,12 @@ def sample(
     sequences: list[Sequence],
     *,
     on_device: bool = False,
-    meanwhile: Callable[[], None] | None = None,
+    beside: Callable[[torch.Tensor], None] | None = None,
 ) -> list[SampledToken | EngineError]:
     """One token per row of `logits` [sequences, vocabulary], which is changed; or why that sequence cannot go on.
 
-    `on_device`: draw by the kernel of `kernels.sampling`, with its own random numbers. `meanwhile` is called when
-    nothing is left but to wait for the device.
+    `on_device`: draw by the kernel of `kernels.sampling`, with its own random numbers. `beside` is called with the
+    drawn ids, still on the device, when nothing is left but to wait for them.
     """
     errors: dict[int, EngineError] = {}
     largest = logits.amax(-1)
@@ -48,9 +48,7 @@ def sample(
         draw = _draw_on_device if on_device else _draw
         token_ids[random_rows] = draw(logits[random_rows], [sequences[row] for row in random_rows])
     results = torch.stack([largest.double(), token_ids.double()])
-    if meanwhile is not None:
-        meanwhile()
-    found, chosen = results.tolist()  # the one wait of a step
+    found, chosen = results.tolist() if beside is None else _wait(results, lambda: beside(token_ids))
     for row, value in enumerate(found):
         if not math.isfinite(value):
             errors.setdefault(row, DeviceFault("The model's output was not finite; the request cannot go on."))
@@ -58,6 +56,20 @@ def sample(
         errors.get(row) or _describe(int(token_id), logprobs.get(row), sequences[row].top_logprobs)
         for row, token_id in enumerate(chosen)
     ]
+
+
+def _wait(results: torch.Tensor, beside: Callable[[], None]) -> list[list[float]]:
+    """The one wait of a step, for these numbers and not for what `beside` starts after them."""
+    if results.device.type != "cuda":
+        beside()
+        return cast("list[list[float]]", results.tolist())
+    host = torch.empty(results.shape, dtype=results.dtype, pin_memory=True)
+    host.copy_(results, non_blocking=True)
+    is_there = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    is_there.record()
+    beside()
+    is_there.synchronize()
+    return cast("list[list[float]]", host.tolist())
 
 
 def choice_seed(seed: int, choice: int) -> int:

@@ -58,7 +58,6 @@ class HybridModel:
     """Implements `interface.Model`."""
 
     device = "cpu"
-    samples_on_device = False
     # Chunks of prompts end at multiples of this, so that a row's bits do not depend on them (gated_delta_net.py).
     block_tokens = SPAN_TOKENS
 

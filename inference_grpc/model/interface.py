@@ -9,7 +9,7 @@ sets `block_tokens`: the scheduler ends chunks of prompts at multiples of it, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -23,7 +23,6 @@ class Model(Protocol):
     precision: str
     device: str
     block_tokens: int  # 1: chunks may end anywhere
-    samples_on_device: bool  # by the kernel of kernels/sampling, whose gate has passed
 
     @property
     def state_bytes(self) -> int:
@@ -52,3 +51,20 @@ class Model(Protocol):
 
     def clear_pages(self, page_ids: Sequence[int]) -> None:
         """Overwrite pages that may hold values that are not finite, so that no later reader meets them."""
+
+
+@runtime_checkable
+class DeviceModel(Protocol):
+    """What a model has beside that if it computes on a device of its own while the host does something else."""
+
+    samples_on_device: bool  # by the kernel of kernels/sampling, whose gate has passed
+
+    def warm_up(self, sequences: int) -> None:
+        """Build what the first requests would wait for, for up to so many sequences. After `allocate`."""
+
+    def run_ahead(self, batch: Batch, token_ids: torch.Tensor) -> None:
+        """The step after `batch`, begun before the host knows the tokens that it drew, `token_ids` on the device.
+
+        A row depends on its own sequence alone, so whatever the next batch turns out to be, a row of it that was
+        computed ahead is taken from there; the others were in vain.
+        """

@@ -19,7 +19,6 @@ class LlamaModel:
     """Implements `interface.Model`."""
 
     device = "cpu"
-    samples_on_device = False
     block_tokens = 1
     state_bytes = 0
 

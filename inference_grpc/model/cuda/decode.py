@@ -34,11 +34,13 @@ class HostInputs:
             torch.zeros(batch, pages, dtype=torch.int32, pin_memory=pinned),
         )
 
-    def fill(self, chunks: list[Chunk], *, padding_slot: int, padding_page: int) -> None:
-        """One row a chunk, in order; the rest is padding at position 0."""
+    def fill(self, chunks: list[Chunk], *, padding_slot: int, padding_page: int, ahead: bool = False) -> None:
+        """One row a chunk, in order; the rest is padding at position 0. `ahead`: one position further on, whose tokens
+        are not known here."""
         used = len(chunks)
-        self.numbers[0, :used] = torch.tensor([chunk.sequence.token_ids[chunk.start] for chunk in chunks])
-        self.numbers[1, :used] = torch.tensor([chunk.start for chunk in chunks])
+        tokens = [0 if ahead else chunk.sequence.token_ids[chunk.start] for chunk in chunks]
+        self.numbers[0, :used] = torch.tensor(tokens)
+        self.numbers[1, :used] = torch.tensor([chunk.start + ahead for chunk in chunks])
         self.numbers[2, :used] = torch.tensor([chunk.sequence.state_slot for chunk in chunks])
         self.numbers[:2, used:] = 0
         self.numbers[2, used:] = padding_slot
@@ -98,16 +100,23 @@ class DecodeSteps:
         """Build the step for a size before it is needed."""
         self._step_for(batch_bucket(batch), self._pages(tokens))
 
-    @torch.inference_mode()
-    def _run(self, chunks: list[Chunk]) -> torch.Tensor:
-        built = self._step_for(batch_bucket(len(chunks)), self._pages(max(chunk.end for chunk in chunks)))
+    def ahead(self, chunks: list[Chunk], token_ids: torch.Tensor) -> torch.Tensor:
+        """The step after that of these chunks, at most MOST_ROWS, with tokens that only the device knows."""
+        return self._run(chunks, token_ids)
+
+    def _run(self, chunks: list[Chunk], token_ids: torch.Tensor | None = None) -> torch.Tensor:
+        is_ahead, memory = token_ids is not None, self._memory
+        end = max(chunk.end for chunk in chunks) + is_ahead
+        built = self._step_for(batch_bucket(len(chunks)), self._pages(end))
         if self._copied is not None:
             self._copied.synchronize()  # the last copy has left the host's buffers
-        built.inputs.fill(chunks, padding_slot=self._memory.padding_slot, padding_page=self._memory.padding_page)
+        built.inputs.fill(chunks, padding_slot=memory.padding_slot, padding_page=memory.padding_page, ahead=is_ahead)
         step, numbers = built.step, built.inputs.numbers
         for target, source in zip((step.token_ids, step.positions, step.slots), numbers, strict=True):
             target.copy_(source, non_blocking=True)
         step.table.copy_(built.inputs.table, non_blocking=True)
+        if token_ids is not None:
+            step.token_ids[: len(chunks)] = token_ids
         if self._copied is not None:
             self._copied.record()
         if built.graph is not None:

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 from inference_grpc.core.batch import Batch, Chunk
-from inference_grpc.model.cuda.decode import DecodeSteps
+from inference_grpc.core.sequence import Sequence as CoreSequence
+from inference_grpc.model.cuda.decode import BATCHES, CONTEXTS, DecodeSteps, batch_bucket
 from inference_grpc.model.cuda.memory import DeviceMemory
 from inference_grpc.model.cuda.ragged import RaggedForward
 from inference_grpc.model.cuda.weights import DeviceWeights
 from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
 from inference_grpc.model.memory import KvFormat
 from kernels.gated_delta_rule.reference import CHUNK
-from kernels.hybrid_step import RING, StepShape
+from kernels.hybrid_step import MOST_ROWS, RING, StepShape
 from kernels.paths import Choice
 from kernels.rotary.reference import rotary_table
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A step that was computed before it was asked for."""
+
+    rows: dict[tuple[int, int, int], int]  # by sequence, position and slot
+    logits: torch.Tensor
+    sequences: list[CoreSequence]  # held, so that the identity of one that is gone is not another's
+
+    def row(self, chunk: Chunk) -> int | None:
+        if chunk.count != 1:
+            return None
+        return self.rows.get((id(chunk.sequence), chunk.start, _slot(chunk)))
 
 
 class CudaHybridModel:
@@ -56,6 +72,7 @@ class CudaHybridModel:
         self._memory: DeviceMemory | None = None
         self._ragged: RaggedForward | None = None
         self._steps: DecodeSteps | None = None
+        self._ahead: _Ahead | None = None
 
     @property
     def state_bytes(self) -> int:
@@ -109,12 +126,33 @@ class CudaHybridModel:
             )
             self._steps = DecodeSteps(self.weights.trunk, shape, memory, self.ways, *tables, invariant=self._invariant)
 
+    def warm_up(self, sequences: int) -> None:
+        """The steps of all batch sizes up to that many sequences, at the least context."""
+        most = batch_bucket(min(sequences, MOST_ROWS))
+        self.prepare_steps([size for size in BATCHES if size <= most], CONTEXTS[0])
+
     @torch.inference_mode()
-    def warm_up(self, batches: Sequence[int], tokens: int) -> None:
+    def prepare_steps(self, batches: Sequence[int], tokens: int) -> None:
         """Build the steps for these batch sizes at a context of `tokens`, so that no request waits for a compiler."""
         if self._steps is not None:
             for batch in batches:
                 self._steps.prepare(batch, tokens)
+
+    @torch.inference_mode()
+    def run_ahead(self, batch: Batch, token_ids: torch.Tensor) -> None:
+        chunks = batch.chunks
+        if self._steps is None or self._memory is None or not 0 < len(chunks) <= MOST_ROWS:
+            return
+        page_tokens = self._memory.page_tokens
+        for chunk in chunks:
+            # Generated tokens only: a state at a prompt's end may still have to be copied. And only into own pages.
+            sequence = chunk.sequence
+            is_generated = chunk.count == 1 and chunk.samples and chunk.start >= sequence.prompt_tokens
+            if not is_generated or chunk.forks or len(sequence.page_ids) * page_tokens <= chunk.end:
+                return
+        logits = self._steps.ahead(chunks, token_ids)
+        rows = {(id(chunk.sequence), chunk.end, _slot(chunk)): row for row, chunk in enumerate(chunks)}
+        self._ahead = _Ahead(rows, logits, [chunk.sequence for chunk in chunks])
 
     @torch.inference_mode()
     def clear_pages(self, page_ids: Sequence[int]) -> None:
@@ -127,15 +165,22 @@ class CudaHybridModel:
         assert self._ragged is not None, "allocate comes first"
         self._memory.move(batch.moves)
         self._memory.clear_slots([_slot(chunk) for chunk in batch.chunks if chunk.start == 0])
-        # A row of decoding takes the same way whether prompts run beside it or not.
-        is_decoding = [self._steps is not None and chunk.count == 1 for chunk in batch.chunks]
-        decoding = [chunk for chunk, yes in zip(batch.chunks, is_decoding, strict=True) if yes]
-        others = [chunk for chunk, yes in zip(batch.chunks, is_decoding, strict=True) if not yes]
+        ahead, self._ahead = self._ahead, None
+        known = [ahead.row(chunk) if ahead is not None else None for chunk in batch.chunks]
+        if ahead is not None and known == list(range(len(ahead.rows))):
+            return ahead.logits[:, : self.vocabulary]
         logits: dict[int, torch.Tensor] = {}
+        for chunk, row in zip(batch.chunks, known, strict=True):
+            if ahead is not None and row is not None:
+                logits[id(chunk)] = ahead.logits[row]
+        left = [chunk for chunk in batch.chunks if id(chunk) not in logits]
+        # A row of decoding takes the same way whether prompts run beside it or not.
+        decoding = [chunk for chunk in left if self._steps is not None and chunk.count == 1]
+        others = [chunk for chunk in left if self._steps is None or chunk.count > 1]
         if decoding:
             assert self._steps is not None
             found = self._steps(decoding)
-            if not others and all(chunk.samples for chunk in decoding):
+            if len(decoding) == len(batch.chunks) and all(chunk.samples for chunk in decoding):
                 return found[:, : self.vocabulary]
             logits |= {id(chunk): row for chunk, row in zip(decoding, found, strict=True)}
         if others:
