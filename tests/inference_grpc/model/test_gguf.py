@@ -18,6 +18,7 @@ from inference_grpc.model.linear import Precision
 from inference_grpc.model.load import load_model, open_checkpoint
 from inference_grpc.model.resolve import EMBEDDED_MODEL, ModelNotFound, resolve_model
 from tests.inference_grpc import tiny_model
+from tests.inference_grpc.model.gguf_blocks import FORMATS, made, meaning
 
 F32, Q8_0, Q4_1 = gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.Q4_1
 
@@ -35,6 +36,37 @@ def test_tensors_and_metadata_are_those_of_the_reference_reader(
     for key, field in reference.fields.items():
         if not key.startswith("GGUF."):
             assert file.metadata[key] == field.contents(), key
+
+
+def write_blocks(path: Path, kind: gguf.GGMLQuantizationType, data: np.ndarray) -> Path:
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tensor("made.weight", data, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.name)
+def test_every_block_format_means_what_its_description_says(tmp_path: Path, kind: gguf.GGMLQuantizationType) -> None:
+    data = made(kind, rows=3, blocks=4)
+    path = write_blocks(tmp_path / "m.gguf", kind, data)
+    expected = meaning(kind, data)
+    values = GgufFile(path).read("made.weight", expected.shape)
+    assert np.abs(values).max() > 0
+    np.testing.assert_allclose(values, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(values, gguf.dequantize(data, kind))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if FORMATS[kind][1]], ids=lambda kind: kind.name)
+def test_a_block_whose_scale_is_damaged_is_refused_by_name(tmp_path: Path, kind: gguf.GGMLQuantizationType) -> None:
+    data = made(kind, rows=2, blocks=2)
+    at = FORMATS[kind][1][0]
+    data[1, at : at + 2] = np.frombuffer(np.float16(np.inf).tobytes(), np.uint8)
+    path = write_blocks(tmp_path / "m.gguf", kind, data)
+    with pytest.raises(GgufError, match=r"m\.gguf: tensor 'made\.weight' holds values that are not finite"):
+        GgufFile(path).read("made.weight", meaning(kind, made(kind, 2, 2)).shape)
 
 
 def test_every_truncation_is_refused_by_name(tiny_path: Path, tmp_path: Path) -> None:
