@@ -15,6 +15,7 @@ from inference_grpc.core.backend import BackendInfo
 from inference_grpc.engine.backend import TorchBackend
 from inference_grpc.engine.engine import Engine
 from inference_grpc.engine.prepare import Preparer
+from inference_grpc.engine.room import free_bytes, refusal
 from inference_grpc.engine.runner import Runner
 from inference_grpc.engine.scheduler import Scheduler
 from inference_grpc.model.cuda.load import DeviceMissing
@@ -108,6 +109,9 @@ def _host_places(config: EngineConfig, model: Model) -> tuple[int, int]:
 
 
 def _allocate(config: EngineConfig, model: Model, state_slots: int, host_pages: int, host_states: int) -> None:
+    free = free_bytes(config.device)
+    if problem := refusal(config, model, state_slots, free):
+        raise ConfigError(f"There is no memory for the cache: {problem}")
     try:
         model.allocate(
             pages=config.pages,
@@ -119,11 +123,9 @@ def _allocate(config: EngineConfig, model: Model, state_slots: int, host_pages: 
     except ValueError as error:
         raise ConfigError(f"ENGINE_PAGE_TOKENS (--page-tokens): {error}") from error
     except (MemoryError, RuntimeError) as error:  # torch raises the latter when memory is short
-        page_mib = config.page_tokens * model.page_token_bytes / 2**20
-        raise ConfigError(
-            f"There is no memory for ENGINE_PAGES={config.pages} of {page_mib:.1f} MiB and {state_slots} states of "
-            f"{model.state_bytes / 2**20:.1f} MiB (ENGINE_MAX_SEQUENCES, ENGINE_CHECKPOINT_MIB): {error}"
-        ) from error
+        # What was free was not free in one piece, or somebody took it meanwhile.
+        problem = refusal(config, model, state_slots, (free_bytes(config.device) or 0) * 9 // 10) or str(error)
+        raise ConfigError(f"There is no memory for the cache: {problem}") from error
 
 
 def assemble(
