@@ -265,6 +265,10 @@ if STRIPE_SECRET_KEY and not STRIPE_WEBHOOK_SECRETS:
     )
 if "_live_" in STRIPE_SECRET_KEY and not env_bool("STRIPE_ALLOW_LIVE", False):
     raise ImproperlyConfigured("STRIPE_SECRET_KEY is a live key; set STRIPE_ALLOW_LIVE=1 too if real money is meant.")
+# Currencies that are sold in; the first is a new organization's unless another is chosen. Nothing is converted.
+BILLING_CURRENCIES = [code.upper() for code in env_list("BILLING_CURRENCIES", "USD")]
+if not BILLING_CURRENCIES or not all(len(code) == 3 and code.isalpha() for code in BILLING_CURRENCIES):
+    raise ImproperlyConfigured("BILLING_CURRENCIES must be codes of three letters, as in USD,EUR.")
 # Who issues the invoices: name and address, lines separated by "|".
 INVOICE_ISSUER = "\n".join(part.strip() for part in env_str("INVOICE_ISSUER", "Token Factory").split("|"))
 # The country decides which tax is charged (docs/operations/invoices.md); without one, none is.

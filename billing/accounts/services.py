@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from zoneinfo import available_timezones
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
@@ -33,8 +34,12 @@ ADDRESS_FIELDS = (
 
 
 @transaction.atomic
-def open_account(*, organization_id: int, email: str, currency: str = "USD", time_zone: str = "UTC") -> BillingAccount:
-    """The organization's billing account with its ledger accounts. A repeat returns the same, unchanged."""
+def open_account(*, organization_id: int, email: str, currency: str = "", time_zone: str = "UTC") -> BillingAccount:
+    """The organization's billing account with its ledger accounts. A repeat returns the same, unchanged.
+
+    `currency` empty: the first that is sold in. It cannot be changed later: what is booked is not converted.
+    """
+    currency = currency or str(settings.BILLING_CURRENCIES[0])
     if currency not in MINOR_DIGITS:
         raise InvalidAccount("currency", f"{currency!r} is not one of {', '.join(MINOR_DIGITS)}.")
     _check_time_zone(time_zone)

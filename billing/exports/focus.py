@@ -202,8 +202,8 @@ def _unit_price(price: Price | None, token_kind: str) -> Decimal:
 def _list_price(price: Price | None, group: UsageGroup, at: datetime) -> Decimal:
     """What everyone pays, where the organization has a price of its own."""
     if price is not None and price.organization_id:
-        listed = current_price(group.model, at + timedelta(days=1))
-        if listed is not None and listed.currency == price.currency:
+        listed = current_price(group.model, at + timedelta(days=1), currency=price.currency)
+        if listed is not None:
             return Decimal(rates_by_kind(listed)[group.token_kind]) / NANO
     return _unit_price(price, group.token_kind)
 

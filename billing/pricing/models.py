@@ -43,7 +43,7 @@ class Price(models.Model):
         constraints = [
             models.UniqueConstraint(
                 name="billing_price_one_per_date",
-                fields=["model", "organization", "effective_from"],
+                fields=["model", "organization", "currency", "effective_from"],
                 nulls_distinct=False,
             ),
             models.CheckConstraint(

@@ -12,7 +12,7 @@ from django.db import connection
 
 from billing.money import TOKENS_PER_PRICE
 from billing.pricing.models import Discount, Price
-from billing.pricing.selectors import Tier, in_force
+from billing.pricing.selectors import Tier, currency_of, in_force
 from billing.pricing.services import Figures, figures_of
 from billing.pricing.volume import VOLUME_KEY, month_before, reached, volumes
 
@@ -77,7 +77,10 @@ SELECT organization_id, COUNT(*), SUM(billed)::bigint,
  GROUP BY organization_id
 """
 # A new list price does not touch who has a price of their own.
-_LIST = "EXISTS (SELECT 1 FROM billing_price price WHERE price.id = record.price_id AND price.organization_id IS NULL)"
+_LIST = (
+    "EXISTS (SELECT 1 FROM billing_price price WHERE price.id = record.price_id AND price.organization_id IS NULL"
+    " AND price.currency = '{currency}')"
+)
 # An agreed price beats every discount, and a discount that an operator gave beats the tiers' own.
 _NOT_AGREED = (
     "EXISTS (SELECT 1 FROM billing_price price WHERE price.id = record.price_id"
@@ -91,13 +94,20 @@ EXISTS (SELECT 1 FROM billing_price price LEFT JOIN billing_discount discount ON
 
 
 def preview_price(
-    *, model: str, figures: Figures, start: datetime, end: datetime, organization_id: int | None = None
+    *,
+    model: str,
+    figures: Figures,
+    start: datetime,
+    end: datetime,
+    organization_id: int | None = None,
+    currency: str = "",
 ) -> Preview:
     """Rate every billed call of the model that started in [start, end) at `figures`, exactly as `rating.rate` would.
 
     With an organization: all of its calls, whatever they paid. Without: the calls that paid the list price.
     """
-    changes = _rate(model, figures, start, end, organization_id, "true" if organization_id else _LIST)
+    listed = _LIST.format(currency=currency or currency_of(None))
+    changes = _rate(model, figures, start, end, organization_id, "true" if organization_id else listed)
     return Preview(start, end, sorted(changes, key=lambda change: -abs(change.difference_nano)))
 
 
@@ -117,9 +127,9 @@ def preview_discount(
     tiers' own.
     """
     names = [model] if model else list(Price.objects.order_by("model").values_list("model", flat=True).distinct())
-    total = Change(organization_id, 0, 0, 0)
+    total, currency = Change(organization_id, 0, 0, 0), currency_of(organization_id)
     for name in names:
-        listed = Price.objects.filter(in_force(now), model=name, organization__isnull=True)
+        listed = Price.objects.filter(in_force(now), model=name, organization__isnull=True, currency=currency)
         price = listed.order_by("-effective_from").first()
         if price is None:
             continue

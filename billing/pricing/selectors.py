@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.conf import settings
 from django.db.models import F, Q
 
+from billing.accounts.models import BillingAccount
 from billing.pricing.models import Discount, Price, VolumeTier
 
 
@@ -52,13 +54,23 @@ def in_force(at: datetime) -> Q:
     return Q(effective_from__lte=at) & (Q(effective_until__isnull=True) | Q(effective_until__gt=at))
 
 
-def current_price(model_name: str, at: datetime, organization_id: int | None = None) -> PriceInfo | None:
+def currency_of(organization_id: int | None) -> str:
+    """That of the organization's account; of nobody the first that is sold in."""
+    accounts = BillingAccount.objects.filter(organization_id=organization_id) if organization_id else None
+    found = accounts.values_list("currency", flat=True).first() if accounts is not None else None
+    return found or str(settings.BILLING_CURRENCIES[0])
+
+
+def current_price(
+    model_name: str, at: datetime, organization_id: int | None = None, *, currency: str = ""
+) -> PriceInfo | None:
     """The version in force `at`: the organization's own if it has one, else the list price. None: not for sale.
 
-    Of several in force the one that began last counts, so what a version with an end had replaced comes back after it.
+    Only prices in the organization's currency count, or in the one given: nothing is converted. Of several in force the
+    one that began last counts, so what a version with an end had replaced comes back after it.
     """
     chosen = (
-        Price.objects.filter(in_force(at), model=model_name)
+        Price.objects.filter(in_force(at), model=model_name, currency=currency or currency_of(organization_id))
         .filter(Q(organization__isnull=True) | Q(organization_id=organization_id))
         .select_related("discount")
         .order_by(F("organization_id").asc(nulls_last=True), "-effective_from")

@@ -17,7 +17,7 @@ from django.db.models import Q
 from billing.errors import InvalidPrice, KeyReused
 from billing.money import MINOR_DIGITS, divide_half_even
 from billing.pricing.models import Discount, Price, VolumeTier
-from billing.pricing.selectors import Tier, in_force
+from billing.pricing.selectors import Tier, currency_of, in_force
 
 WHOLE = 10_000  # basis points
 
@@ -60,7 +60,7 @@ def set_price(
     output_nano: int,
     effective_from: datetime,
     actor_id: int | None,
-    currency: str = "USD",
+    currency: str = "",
     organization_id: int | None = None,
     cache_write_nano: int | None = None,
     reasoning_nano: int | None = None,
@@ -69,17 +69,26 @@ def set_price(
 ) -> Price:
     """A version in force from `effective_from` on, until `effective_until` if given, for all or for one organization.
 
+    `currency` empty: the organization's, of a list price the first that is sold in. A model has a list price in each.
+
     Calls already opened keep the price they were opened at. A repeat with the same figures returns the same version;
     other figures for the same date are refused: pick a later date.
     """
     figures = Figures(input_nano, cached_input_nano, output_nano, cache_write_nano, reasoning_nano, minimum_nano)
+    own_currency = currency_of(organization_id)
+    currency = currency or own_currency
     if currency not in MINOR_DIGITS:
         raise InvalidPrice("currency", f"{currency!r} is not one of {', '.join(MINOR_DIGITS)}.")
+    if organization_id is not None and currency != own_currency:
+        raise InvalidPrice("currency", f"The organization pays in {own_currency}; nothing is converted.")
     if effective_until is not None and effective_until <= effective_from:
         raise InvalidPrice("effective_until", "A price must end after it begins.")
     price = _version(model, organization_id, figures, currency, effective_from, effective_until, actor_id)
     if organization_id is None:
-        for discount in Discount.objects.filter(Q(model="") | Q(model=model)).order_by("effective_from", "id"):
+        discounts = Discount.objects.filter(
+            Q(model="") | Q(model=model), organization__billing_account__currency=currency
+        )
+        for discount in discounts.order_by("effective_from", "id"):
             _apply(discount, price)
     return price
 
@@ -95,12 +104,13 @@ def _version(
     discount: Discount | None = None,
 ) -> Price:
     owner = Q(organization_id=organization_id) if organization_id else Q(organization__isnull=True)
-    said = {**asdict(figures), "currency": currency, "effective_until": effective_until}
-    price = Price.objects.filter(owner, model=model, effective_from=effective_from).first()
+    said = {**asdict(figures), "effective_until": effective_until}
+    price = Price.objects.filter(owner, model=model, currency=currency, effective_from=effective_from).first()
     if price is None:
         return Price.objects.create(
             model=model,
             organization_id=organization_id,
+            currency=currency,
             effective_from=effective_from,
             actor_id=actor_id,
             discount=discount,
@@ -149,7 +159,8 @@ def give_discount(
     if (discount.organization_id, discount.model, discount.basis_points) != (organization_id, model, basis_points):
         raise KeyReused(key, "discount")
     if is_new:
-        prices = Price.objects.filter(organization__isnull=True).order_by("effective_from", "id")
+        prices = Price.objects.filter(organization__isnull=True, currency=currency_of(organization_id))
+        prices = prices.order_by("effective_from", "id")
         for price in prices.filter(model=model) if model else prices:
             _apply(discount, price)
     return discount
@@ -162,7 +173,8 @@ def _apply(discount: Discount, price: Price) -> None:
     until = min(ends, default=None)
     if until is not None and until <= start:
         return
-    later = Price.objects.filter(organization__isnull=True, model=price.model, effective_from__gt=price.effective_from)
+    listed = Price.objects.filter(organization__isnull=True, model=price.model, currency=price.currency)
+    later = listed.filter(effective_from__gt=price.effective_from)
     if later.filter(in_force(start)).exists():
         return
     own = Price.objects.filter(organization_id=discount.organization_id, model=price.model)

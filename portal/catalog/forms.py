@@ -6,8 +6,10 @@ from typing import Any, cast
 from uuid import uuid4
 
 from django import forms
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from billing.money import parse_nano
 from billing.pricing.selectors import Tier
@@ -66,34 +68,42 @@ class DeploymentForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscrip
 class PriceForm(forms.Form):
     """Amounts per million tokens, as people write them; the minimum per request."""
 
-    input_price = forms.CharField(max_length=24, label="Input")
+    input_price = forms.CharField(max_length=24, label=_("Input"))
     cached_input_price = forms.CharField(
-        max_length=24, label="Cached input", required=False, help_text="Empty: the same as input."
+        max_length=24, label=_("Cached input"), required=False, help_text=_("Empty: the same as input.")
     )
-    output_price = forms.CharField(max_length=24, label="Output")
+    output_price = forms.CharField(max_length=24, label=_("Output"))
     cache_write_price = forms.CharField(
-        max_length=24, label="Cache write", required=False, help_text="Empty: the same as input."
+        max_length=24, label=_("Cache write"), required=False, help_text=_("Empty: the same as input.")
     )
     reasoning_price = forms.CharField(
-        max_length=24, label="Reasoning", required=False, help_text="Empty: the same as output."
+        max_length=24, label=_("Reasoning"), required=False, help_text=_("Empty: the same as output.")
     )
     minimum = forms.CharField(
-        max_length=24, label="Minimum for a request", required=False, help_text="What a request costs at least."
+        max_length=24, label=_("Minimum for a request"), required=False, help_text=_("What a request costs at least.")
+    )
+    currency = forms.ChoiceField(
+        required=False,
+        label=_("Currency"),
+        choices=lambda: [(code, code) for code in settings.BILLING_CURRENCIES],
+        help_text=_("Each currency has a list price of its own. One organization's price is in its own currency."),
     )
     organization = forms.SlugField(
-        required=False, label="Only for organization", help_text="Its short name. Empty: the list price, for everyone."
+        required=False,
+        label=_("Only for organization"),
+        help_text=_("Its short name. Empty: the list price, for everyone."),
     )
     effective_from = forms.DateTimeField(
         required=False,
-        label="In force from",
+        label=_("In force from"),
         widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
-        help_text="Empty: from now on. Calls before keep their price.",
+        help_text=_("Empty: from now on. Calls before keep their price."),
     )
     effective_until = forms.DateTimeField(
         required=False,
-        label="Until",
+        label=_("Until"),
         widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
-        help_text="Empty: for good. After it the price before is in force again.",
+        help_text=_("Empty: for good. After it the price before is in force again."),
     )
 
     def _nano(self, name: str) -> int | None:
@@ -105,7 +115,7 @@ class PriceForm(forms.Form):
         except ValueError as error:
             raise ValidationError(str(error)) from None
         if amount < 0:
-            raise ValidationError("A price cannot be below zero.")
+            raise ValidationError(_("A price cannot be below zero."))
         return amount
 
     def clean_input_price(self) -> int | None:
@@ -142,23 +152,23 @@ class PriceForm(forms.Form):
     def clean_effective_from(self) -> Any:
         moment = self.cleaned_data["effective_from"]
         if moment and moment < timezone.now():
-            raise ValidationError("A price cannot begin in the past: calls since then are billed already.")
+            raise ValidationError(_("A price cannot begin in the past: calls since then are billed already."))
         return moment or timezone.now()
 
 
 class DiscountForm(forms.Form):
     """So much off a model's list price for one organization. `key` is made with the form: it gives once."""
 
-    organization = forms.SlugField(label="Organization", help_text="Its short name.")
+    organization = forms.SlugField(label=_("Organization"), help_text=_("Its short name."))
     percent = forms.DecimalField(
-        label="Percent off", max_digits=5, decimal_places=2, min_value=Decimal("0.01"), max_value=100
+        label=_("Percent off"), max_digits=5, decimal_places=2, min_value=Decimal("0.01"), max_value=100
     )
     reason = forms.CharField(max_length=300)
     effective_until = forms.DateTimeField(
         required=False,
-        label="Until",
+        label=_("Until"),
         widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
-        help_text="Empty: for good.",
+        help_text=_("Empty: for good."),
     )
     key = forms.UUIDField(widget=forms.HiddenInput, initial=uuid4)
 
@@ -174,7 +184,7 @@ class AnyModelDiscountForm(DiscountForm):
     """Off one model's list price or off all of them."""
 
     model = forms.ModelChoiceField(
-        Model.objects.order_by("name"), to_field_name="name", required=False, empty_label="All models"
+        Model.objects.order_by("name"), to_field_name="name", required=False, empty_label=_("All models")
     )
     field_order = ("organization", "model", "percent", "reason", "effective_until")
 
@@ -182,9 +192,9 @@ class AnyModelDiscountForm(DiscountForm):
 class TierForm(forms.Form):
     """One tier; an empty row is none."""
 
-    from_tokens = forms.CharField(max_length=24, required=False, label="From tokens in a month")
+    from_tokens = forms.CharField(max_length=24, required=False, label=_("From tokens in a month"))
     percent = forms.DecimalField(
-        required=False, label="Percent off", max_digits=5, decimal_places=2, min_value=Decimal("0.01"), max_value=100
+        required=False, label=_("Percent off"), max_digits=5, decimal_places=2, min_value=Decimal("0.01"), max_value=100
     )
 
     def clean_from_tokens(self) -> int | None:
@@ -192,13 +202,13 @@ class TierForm(forms.Form):
         if not text:
             return None
         if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**18):
-            raise ValidationError("Enter a whole number of tokens above zero, such as 1,000,000,000.")
+            raise ValidationError(_("Enter a whole number of tokens above zero, such as 1,000,000,000."))
         return int(text)
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         if not self.errors and (data.get("from_tokens") is None) != (data.get("percent") is None):
-            raise ValidationError("A tier needs both: from how many tokens on, and how much off.")
+            raise ValidationError(_("A tier needs both: from how many tokens on, and how much off."))
         return data
 
 

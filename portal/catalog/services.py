@@ -71,8 +71,12 @@ def change_price(
     minimum_nano: int = 0,
     effective_until: datetime | None = None,
     organization: Organization | None = None,
+    currency: str = "",
 ) -> None:
-    """A new version of the list price, or of one organization's; earlier calls keep theirs. Raises InvalidPrice."""
+    """A new version of the list price in a currency, or of one organization's in its own; earlier calls keep theirs.
+
+    Raises InvalidPrice.
+    """
     figures = {
         "input_nano": input_nano,
         "cached_input_nano": cached_input_nano,
@@ -87,6 +91,7 @@ def change_price(
         effective_until=effective_until,
         actor_id=actor.id if actor else None,
         organization_id=organization.id if organization else None,
+        currency="" if organization else currency,
         **figures,  # type: ignore[arg-type]  # the figures that may be None are those that may
     )
     record_event(
@@ -98,6 +103,7 @@ def change_price(
             **{
                 name: value for name, value in figures.items() if value or name == "input_nano" or name == "output_nano"
             },
+            **({"currency": currency} if currency and not organization else {}),
             "effective_from": effective_from.isoformat(),
             **({"effective_until": effective_until.isoformat()} if effective_until else {}),
         },

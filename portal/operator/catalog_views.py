@@ -11,6 +11,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from billing.errors import InvalidPrice, KeyReused
@@ -49,7 +50,7 @@ def model_new(request: HttpRequest) -> HttpResponse:
     form = ModelForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         saved = services.save_model(model=form.save(commit=False), actor=actor)
-        messages.success(request, "The model is added. Give it a price and a deployment.")
+        messages.success(request, _("The model is added. Give it a price and a deployment."))
         return redirect("portal:operator_model", saved.id)
     return operator_page(
         request, SECTION, "portal/operator/model_new.html", {"form": form}, status=400 if form.errors else 200
@@ -70,7 +71,7 @@ def model(request: HttpRequest, model_id: int) -> HttpResponse:
     form = ModelForm(request.POST or None, instance=found)
     if request.method == "POST" and form.is_valid():
         services.save_model(model=form.save(commit=False), actor=access.require_operator(request.user))
-        messages.success(request, "The model is saved.")
+        messages.success(request, _("The model is saved."))
         return redirect("portal:operator_model", model_id)
     return _model_page(request, Model.objects.get(id=model_id), form=form)
 
@@ -79,16 +80,18 @@ def _preview(model: Model, form: PriceForm) -> dict[str, Any]:
     """Last month's calls at the figures of the form."""
     this_month = timezone.now().astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     whose = form.cleaned_data["organization"]
+    currency = pricing.currency_of(whose.id) if whose else form.cleaned_data["currency"] or pricing.currency_of(None)
     found = preview_price(
         model=model.name,
         figures=form.figures(),
         start=month_before(this_month),
         end=this_month,
         organization_id=whose.id if whose else None,
+        currency=currency,
     )
     by_id = organizations.organizations_by_id([change.organization_id for change in found.changes[:PREVIEW_ROWS]])
     rows = [(change, by_id[change.organization_id]) for change in found.changes[:PREVIEW_ROWS]]
-    return {"sum": found, "rows": rows, "others": len(found.changes) - len(rows)}
+    return {"sum": found, "currency": currency, "rows": rows, "others": len(found.changes) - len(rows)}
 
 
 @login_required
@@ -111,7 +114,7 @@ def discount(request: HttpRequest, model_id: int) -> HttpResponse:
         except (InvalidPrice, KeyReused) as error:
             form.add_error(None, str(error))
         else:
-            messages.success(request, "The discount is given. It follows the list price while it lasts.")
+            messages.success(request, _("The discount is given. It follows the list price while it lasts."))
             return redirect("portal:operator_model", model_id)
     return _model_page(request, found, discount_form=form)
 
@@ -158,12 +161,13 @@ def price(request: HttpRequest, model_id: int) -> HttpResponse:
                 effective_from=form.cleaned_data["effective_from"],
                 effective_until=form.cleaned_data["effective_until"],
                 organization=form.cleaned_data["organization"],
+                currency=form.cleaned_data["currency"],
                 actor=access.require_operator(request.user),
             )
         except InvalidPrice as error:
             form.add_error(None, str(error))
         else:
-            messages.success(request, "The price is set. Earlier calls keep theirs.")
+            messages.success(request, _("The price is set. Earlier calls keep theirs."))
             return redirect("portal:operator_model", model_id)
     return _model_page(request, found, price_form=form)
 
@@ -187,7 +191,7 @@ def _deployment_form(request: HttpRequest, found: Deployment) -> HttpResponse:
     form = DeploymentForm(request.POST or None, instance=found)
     if request.method == "POST" and form.is_valid():
         services.save_deployment(deployment=form.save(commit=False), actor=access.require_operator(request.user))
-        messages.success(request, "The deployment is saved; the gateways follow within seconds.")
+        messages.success(request, _("The deployment is saved; the gateways follow within seconds."))
         return redirect("portal:operator_model", found.model_id)
     context = {"form": form, "deployment": found, "model": found.model}
     return operator_page(

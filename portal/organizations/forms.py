@@ -4,6 +4,8 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from django import forms
+from django.conf import settings
+from django.utils.translation import gettext_lazy as _
 
 from portal.organizations.models import Member, Organization
 from portal.organizations.origins import EXAMPLE, ORIGINS_LIMIT, parse_origin
@@ -14,14 +16,24 @@ TIME_ZONES = sorted(name for name in available_timezones() if "/" in name or nam
 
 
 class OrganizationForm(forms.Form):
-    name = forms.CharField(max_length=100, help_text="Your company, team or own name.")
+    name = forms.CharField(max_length=100, help_text=_("Your company, team or own name."))
+    currency = forms.ChoiceField(
+        required=False,
+        label=_("Currency"),
+        choices=lambda: [(code, code) for code in settings.BILLING_CURRENCIES],
+        help_text=_("In which it pays. It cannot be changed later."),
+    )
+
+    @property
+    def has_choice_of_currency(self) -> bool:
+        return len(settings.BILLING_CURRENCIES) > 1
 
 
 class SettingsForm(forms.Form):
     name = forms.CharField(max_length=100)
     time_zone = forms.ChoiceField(
         choices=[(name, name) for name in TIME_ZONES],
-        help_text="Decides when daily and monthly limits begin anew, and which months are invoiced.",
+        help_text=_("Decides when daily and monthly limits begin anew, and which months are invoiced."),
     )
 
     def __init__(self, data: Any, *, organization: Organization) -> None:
@@ -31,8 +43,8 @@ class SettingsForm(forms.Form):
 class OriginsForm(forms.Form):
     origins = forms.CharField(
         required=False,
-        label="Allowed origins",
-        help_text="Scheme, host and port, one a line. Empty: calls from web pages are not possible.",
+        label=_("Allowed origins"),
+        help_text=_("Scheme, host and port, one a line. Empty: calls from web pages are not possible."),
         widget=forms.Textarea({"rows": 3, "placeholder": f"{EXAMPLE}\nhttp://localhost:3000"}),
     )
 
@@ -50,7 +62,7 @@ class OriginsForm(forms.Form):
 
 
 class ProjectForm(forms.Form):
-    name = forms.CharField(max_length=100, help_text="Keys, usage and limits can be told apart by project.")
+    name = forms.CharField(max_length=100, help_text=_("Keys, usage and limits can be told apart by project."))
 
 
 class RoleForm(forms.Form):
@@ -58,7 +70,7 @@ class RoleForm(forms.Form):
 
 
 class InvitationForm(forms.Form):
-    email = forms.EmailField(max_length=254, label="E-mail address")
+    email = forms.EmailField(max_length=254, label=_("E-mail address"))
     role = forms.ChoiceField(choices=[], initial=Role.DEVELOPER.value)
 
     def __init__(self, *args: Any, granter: Role, **kwargs: Any) -> None:
@@ -72,7 +84,7 @@ class InvitationForm(forms.Form):
 
 
 class TransferForm(forms.Form):
-    to = forms.ChoiceField(label="New owner", help_text="You become an admin.")
+    to = forms.ChoiceField(label=_("New owner"), help_text=_("You become an admin."))
 
     def __init__(self, *args: Any, colleagues: list[Member], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -89,8 +101,8 @@ class TransferForm(forms.Form):
 
 
 class DeletionForm(forms.Form):
-    confirmation = forms.CharField(label="Type the organization's name to confirm", max_length=100)
-    reason = forms.CharField(required=False, max_length=500, help_text="Kept in the audit log.")
+    confirmation = forms.CharField(label=_("Type the organization's name to confirm"), max_length=100)
+    reason = forms.CharField(required=False, max_length=500, help_text=_("Kept in the audit log."))
 
     def __init__(self, *args: Any, name: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

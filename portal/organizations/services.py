@@ -23,7 +23,7 @@ from portal.users.models import User
 
 
 @transaction.atomic
-def create_organization(*, owner: User, name: str) -> Organization:
+def create_organization(*, owner: User, name: str, currency: str = "") -> Organization:
     """The organization with its owner, default project, billing account and, for an owner's first one, free credit.
 
     All or nothing. A repeat makes a second organization, without a second free credit: that is once per person.
@@ -31,7 +31,7 @@ def create_organization(*, owner: User, name: str) -> Organization:
     organization = Organization.objects.create(name=name, slug=_free_slug(name))
     Member.objects.create(user=owner, organization=organization, role=Role.OWNER)
     Project.objects.create(organization=organization, name="Default", slug="default", is_default=True)
-    open_account(organization_id=organization.id, email=owner.email)
+    open_account(organization_id=organization.id, email=owner.email, currency=currency)
     give_free_credit(organization_id=organization.id, email=owner.email, actor_id=owner.id)
     record_event(
         organization_id=organization.id,

@@ -11,6 +11,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from portal import access
@@ -37,7 +38,9 @@ from portal.users.requests import signed_in
 def create(request: HttpRequest) -> HttpResponse:
     form = OrganizationForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        organization = services.create_organization(owner=signed_in(request), name=form.cleaned_data["name"])
+        organization = services.create_organization(
+            owner=signed_in(request), name=form.cleaned_data["name"], currency=form.cleaned_data["currency"]
+        )
         return redirect("portal:dashboard", organization.slug)
     return render(request, "portal/organizations/new.html", {"form": form}, status=400 if form.errors else 200)
 
@@ -97,7 +100,7 @@ def change_role(request: HttpRequest, slug: str, member_id: int) -> HttpResponse
     colleague = access.colleague_for(request.user, slug, member_id)
     form = RoleForm(request.POST)
     if not form.is_valid():
-        messages.error(request, "Choose one of the roles.")
+        messages.error(request, _("Choose one of the roles."))
         return redirect("portal:members", slug)
     role = Role(form.cleaned_data["role"])
     access.require_grant(actor, colleague.role, role)
@@ -150,7 +153,7 @@ def settings(request: HttpRequest, slug: str) -> HttpResponse:
     form = SettingsForm(request.POST or None, organization=organization)
     if request.method == "POST" and form.is_valid():
         services.change_settings(organization=organization, actor=member.user, **form.cleaned_data)
-        messages.success(request, "The settings are saved.")
+        messages.success(request, _("The settings are saved."))
         return redirect("portal:settings", slug)
     return _settings_page(request, member, form, ProjectForm())
 
@@ -186,7 +189,7 @@ def create_project(request: HttpRequest, slug: str) -> HttpResponse:
         except PortalError as error:
             form.add_error("name", str(error))
         else:
-            messages.success(request, "The project is made; choose it when you create a key.")
+            messages.success(request, _("The project is made; choose it when you create a key."))
             return redirect("portal:settings", slug)
     return _settings_page(request, member, SettingsForm(None, organization=member.organization), form)
 
@@ -199,9 +202,9 @@ def rename_project(request: HttpRequest, slug: str, project_slug: str) -> HttpRe
     form = ProjectForm(request.POST)
     if form.is_valid():
         services.rename_project(project=project, name=form.cleaned_data["name"], actor=member.user)
-        messages.success(request, "The project has its new name.")
+        messages.success(request, _("The project has its new name."))
     else:
-        messages.error(request, "Enter a name of at most 100 characters.")
+        messages.error(request, _("Enter a name of at most 100 characters."))
     return redirect("portal:settings", slug)
 
 
@@ -236,7 +239,7 @@ def origins(request: HttpRequest, slug: str) -> HttpResponse:
         settings_form = SettingsForm(None, organization=organization)
         return _settings_page(request, member, settings_form, ProjectForm(), origins_form=form)
     services.change_allowed_origins(organization=organization, origins=form.cleaned_data["origins"], actor=member.user)
-    messages.success(request, "The allowed origins are saved.")
+    messages.success(request, _("The allowed origins are saved."))
     return redirect("portal:settings", slug)
 
 
@@ -262,7 +265,7 @@ def transfer(request: HttpRequest, slug: str) -> HttpResponse:
     colleagues = [each for each in selectors.members_of(member.organization) if each.id != member.id]
     form = TransferForm(request.POST, colleagues=colleagues)
     if not form.is_valid():
-        messages.error(request, "Choose a member to hand the organization over to.")
+        messages.error(request, _("Choose a member to hand the organization over to."))
         return redirect("portal:settings", slug)
     try:
         lifecycle.transfer(organization=member.organization, to=form.member(), actor=member)

@@ -1,6 +1,6 @@
 """Prices have history, are pinned, and rating is exact."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import DatabaseError, transaction
@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.errors import InvalidPrice, RecordRefused
+from billing.ledger.selectors import balance
 from billing.pricing.models import Price
+from billing.pricing.preview import preview_price
 from billing.pricing.rating import RatedCost, hold_nano, rate
 from billing.pricing.selectors import PriceInfo, current_price, price_by_id, price_history
+from billing.pricing.services import Figures, give_discount
 from billing.usage.models import UsageRecord
 from billing.usage.services import finish_records, open_records
 from tests.factories.billing import NOON, ending, make_account, make_calls, make_price, opening
@@ -117,3 +120,64 @@ class TestVersions:
         make_calls(account, price, is_stream=True)
         make_calls(account, price, is_stream=False)
         assert set(UsageRecord.objects.values_list("cost_nano", flat=True)) == {333_000}
+
+
+@pytest.mark.django_db
+class TestCurrencies:
+    """A list price in each currency; nothing is converted."""
+
+    NOW = datetime(2026, 5, 15, tzinfo=UTC)
+
+    def test_each_organization_pays_the_list_price_in_its_own_currency(self):
+        dollars, euros, yen = (make_account(currency=code) for code in ("USD", "EUR", "JPY"))
+        in_dollars = make_price()
+        in_euros = make_price(currency="EUR", input_nano=370_000_000)
+        assert current_price("m", self.NOW, dollars.organization_id).price_id == in_dollars.id
+        assert current_price("m", self.NOW, euros.organization_id).price_id == in_euros.id
+        assert current_price("m", self.NOW, yen.organization_id) is None
+        assert current_price("m", self.NOW).price_id == in_dollars.id
+        assert current_price("m", self.NOW, currency="EUR").price_id == in_euros.id
+        # Same moment, same figures: the same version; one of another currency is another.
+        assert make_price(currency="EUR", input_nano=370_000_000) == in_euros
+
+    def test_an_agreed_price_is_in_the_organizations_currency(self):
+        euros = make_account(currency="EUR")
+        agreed = make_price(organization_id=euros.organization_id)
+        assert agreed.currency == "EUR"
+        assert current_price("m", self.NOW, euros.organization_id).price_id == agreed.id
+        with pytest.raises(InvalidPrice, match="pays in EUR"):
+            make_price(organization_id=euros.organization_id, currency="USD", at=self.NOW)
+
+    def test_a_discount_follows_the_list_price_of_its_currency(self):
+        euros = make_account(currency="EUR")
+        make_price()
+        make_price(currency="EUR", input_nano=370_000_000)
+        give_discount(
+            key="half",
+            organization_id=euros.organization_id,
+            basis_points=5000,
+            effective_from=self.NOW,
+            reason="start",
+        )
+        own = current_price("m", self.NOW, euros.organization_id)
+        assert (own.currency, own.input_nano) == ("EUR", 185_000_000)
+        later = self.NOW + timedelta(days=1)
+        make_price(at=later, input_nano=1)
+        make_price(at=later, currency="EUR", input_nano=100_000_000)
+        assert current_price("m", later, euros.organization_id).input_nano == 50_000_000
+
+    def test_a_call_is_recorded_billed_and_owed_in_euros(self):
+        euros = make_account(currency="EUR", credit_limit_nano=10**12)
+        price = make_price(currency="EUR")
+        (request_id,) = make_calls(euros, price)
+        record = UsageRecord.objects.get(request_id=request_id)
+        assert record.cost_nano > 0
+        owed = balance(euros.organization_id)
+        assert (owed.currency, owed.receivable_nano) == ("EUR", -record.cost_nano)
+
+    def test_a_preview_of_a_list_price_takes_its_currency_alone(self):
+        for code in ("USD", "EUR"):
+            make_calls(make_account(currency=code, credit_limit_nano=10**12), make_price(currency=code))
+        month = {"start": NOON - timedelta(days=1), "end": NOON + timedelta(days=1)}
+        found = preview_price(model="m", figures=Figures(0, 0, 0), currency="EUR", **month)
+        assert found.requests == 1

@@ -250,3 +250,29 @@ def test_agreed_prices_and_what_they_settled_stay_out_of_the_preview_of_a_discou
     answer = browser.post(reverse("portal:operator_any_discount"), {**form, "preview": "1"})
     assert answer.context["discount_preview"][0].requests == 0
     assert b"Agreed prices" in answer.content
+
+
+def test_a_list_price_is_set_in_each_currency_that_is_sold_in(
+    cast: Cast, model: Model, signed_in: Browser, settings: Any
+) -> None:
+    settings.BILLING_CURRENCIES = ["USD", "EUR"]
+    browser, address = signed_in(cast.oda), reverse("portal:operator_price", args=[model.id])
+    assert browser.post(address, {**FIGURES, "currency": "EUR"}).status_code == 302
+    euros = current_price(model.name, timezone.now(), currency="EUR")
+    assert euros
+    assert euros.input_nano == 4 * 10**9
+    assert current_price(model.name, timezone.now()) != euros
+    assert "€" in browser.get(reverse("portal:operator_model", args=[model.id])).content.decode()
+    assert browser.post(address, {**FIGURES, "currency": "GBP"}).status_code == 400
+
+
+def test_a_new_organization_chooses_the_currency_it_pays_in(cast: Cast, signed_in: Browser, settings: Any) -> None:
+    browser, address = signed_in(cast.ada), reverse("portal:organization_new")
+    assert b'name="currency"' not in browser.get(address).content
+    settings.BILLING_CURRENCIES = ["USD", "EUR"]
+    assert b'name="currency"' in browser.get(address).content
+    assert browser.post(address, {"name": "In euros", "currency": "EUR"}).status_code == 302
+    assert browser.post(address, {"name": "As usual"}).status_code == 302
+    by_name = dict(BillingAccount.objects.values_list("organization__name", "currency"))
+    assert (by_name["In euros"], by_name["As usual"]) == ("EUR", "USD")
+    assert browser.post(address, {"name": "In pounds", "currency": "GBP"}).status_code == 400
