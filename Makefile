@@ -67,7 +67,7 @@ test-gpu:  ## Run the tests that need an NVIDIA GPU, with the Python that is act
 golden: setup  ## Rewrite the golden files; review the difference before committing it
 	@UPDATE_GOLDEN=1 .ci/test -k golden
 
-.PHONY: protos migrations lock assets bench drill
+.PHONY: protos migrations lock assets bench bench-gpu drill
 protos: setup  ## Generate the gRPC stubs again
 	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. inference_grpc/protos/v1/inference.proto
 migrations: setup  ## Write the migrations that the models ask for
@@ -79,5 +79,7 @@ assets:  ## Copy released scripts, styles and icons into static/vendor again (ne
 	@cd config/assets && npm ci --silent && npm run --silent build
 drill: setup  ## Kill the product's parts under 100,000 calls and compare every account; ARGS="--calls 3000" for a small one
 	@exec $(BIN)/python -m benchmarks.drill $(ARGS)
+bench-gpu:  ## Prove and measure the GPU paths, with the Python that is active; ARGS="--only steps" for a part
+	@exec python3 -m benchmarks.gpu $(ARGS)
 bench: setup  ## Run the benchmarks; NAMES="money gateway" picks some
 	@exec $(BIN)/python -m benchmarks $(NAMES)

@@ -103,17 +103,28 @@ class PageMemory:
 
 # By product: parts of K over blocks, and warps of a block along K.
 Config = dict[str, tuple[int, int]]
+# The same by `split_name`: what was measured to be fastest.
+Splits = dict[str, tuple[int, int]]
 MOST_ROWS = 32
 
 
-def default_config(trunk: Trunk, batch: int, *, invariant: bool = False) -> Config:
-    """The fewest parts. `invariant`: those of the largest batch for every batch, for one order of sums."""
+def split_name(matrix: StepMatrix, batch: int) -> str:
+    return f"{matrix.kind} {matrix.rows}x{matrix.columns} x {batch}"
+
+
+def default_config(trunk: Trunk, batch: int, *, invariant: bool = False, measured: Splits | None = None) -> Config:
+    """What was `measured`, else the fewest parts. `invariant`: those of the largest batch for every batch: one order of
+    sums."""
     rows = MOST_ROWS if invariant else batch
     warps = 16 if rows <= 8 else 8 if rows <= 16 else 4
     config: Config = {}
     for name, matrix in products_of(trunk).items():
         if matrix.kind == "bf16":
             config[name] = (1, 0)
+            continue
+        found = None if invariant else (measured or {}).get(split_name(matrix, batch))
+        if found is not None:
+            config[name] = found
             continue
         splits = least_splits(matrix.kind, matrix.columns, rows)
         along = warps

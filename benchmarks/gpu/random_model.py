@@ -15,6 +15,7 @@ from kernels.benchmarks.random_trunk import VOCABULARY_27B, random_trunk
 from kernels.dispatch import capability
 from kernels.hybrid_step import DeltaLayer, Kind, StepMatrix
 from kernels.paths import choose
+from kernels.tuning import read_splits
 
 LAYERS = 64
 
@@ -73,6 +74,7 @@ def random_model(kind: Kind, *, layers: int = LAYERS, invariant: bool = False) -
         vocabulary=VOCABULARY_27B,
         kv_format="fp8",
         invariant=invariant,
+        splits=read_splits(gates.key),
     )
 
 

@@ -92,6 +92,7 @@ def load_model(
 def load_on_gpu(opened: Opened, *, name: str, vocabulary: int, recipe: Recipe, invariant: bool = False) -> Loaded:
     """`load_model` for the GPU of this machine. Raises `cuda.load.DeviceMissing` where there is none."""
     from inference_grpc.model.cuda.load import device_gates, find_device, load_cuda_hybrid, log_ways
+    from kernels.tuning import read_splits
 
     device, config = find_device(), opened.config
     if not isinstance(config, HybridConfig):
@@ -107,6 +108,7 @@ def load_on_gpu(opened: Opened, *, name: str, vocabulary: int, recipe: Recipe, i
         device=device,
         passed=lambda gate: gate in gates,
         invariant=invariant,
+        splits=read_splits(gates.key),
     )
     log_ways(gates, model.ways)
     return Loaded(model, formats)

@@ -4,7 +4,6 @@ weights in the same launches. bf16 matrices go through torch's product between t
 from __future__ import annotations
 
 import gc
-import itertools
 from typing import Any
 
 import torch
@@ -12,8 +11,7 @@ import torch
 from kernels.benchmarks.random_trunk import SHAPE_27B, random_memory, random_trunk, step_for
 from kernels.benchmarks.shapes import KV_BYTES_A_TOKEN, STATE_BYTES, weight_bytes
 from kernels.benchmarks.timing import median_graph_us
-from kernels.hybrid_step import DecodeStep, DeltaMemory, Kind, PageMemory, Trunk, products_of
-from kernels.native.gemm import least_splits
+from kernels.hybrid_step import DecodeStep, DeltaMemory, Kind, PageMemory, Splits, Trunk
 
 DEVICE = "cuda"
 
@@ -25,25 +23,6 @@ def place(step: DecodeStep, context: int) -> None:
     step.slots.copy_(torch.arange(batch, device=DEVICE))
     step.table.copy_(1 + torch.arange(batch * pages, device=DEVICE, dtype=torch.int32).view(batch, pages))
     step.token_ids.copy_(torch.arange(batch, device=DEVICE) + 1)
-
-
-def tune(step: DecodeStep) -> None:
-    """Split of each product, chosen in place on eight layers: neighbours hide or show a kernel's start."""
-    best = median_graph_us(step.capture(8, head=False), repeats=5)
-    for name, matrix in products_of(step.trunk).items():
-        if matrix.kind == "bf16" or name == "head":
-            continue
-        least = least_splits(matrix.kind, matrix.columns, step.batch)
-        warps = (16, 8, 4) if step.batch <= 8 else (8, 4) if step.batch <= 16 else (4,)
-        for splits, k_warps in itertools.product(sorted({least, least + 1, 2 * least, 4}), warps):
-            if matrix.columns // 64 // splits < k_warps or splits * matrix.rows > step.part_cells:
-                continue
-            before, step.config[name] = step.config[name], (splits, k_warps)
-            took = median_graph_us(step.capture(8, head=False), repeats=5)
-            if took < best:
-                best = took
-            else:
-                step.config[name] = before
 
 
 def bytes_read(kind: str, batch: int, context: int) -> dict[str, float]:
@@ -61,16 +40,15 @@ def measure_step(
     batch: int,
     *,
     context: int = 640,
-    tuned: bool = True,
+    measured: Splits | None = None,
     parts: bool = True,
 ) -> dict[str, Any]:
     """Milliseconds of a step and of its products and small kernels alone; at more than 32 rows, of the groups of 32
     in which the engine runs them."""
     groups = -(-batch // 32)
-    step = step_for(trunk, memory, SHAPE_27B, batch=batch // groups, pages=-(-(context + 1) // SHAPE_27B.page_tokens))
+    pages = -(-(context + 1) // SHAPE_27B.page_tokens)
+    step = step_for(trunk, memory, SHAPE_27B, batch=batch // groups, pages=pages, measured=measured)
     place(step, context)
-    if tuned:
-        tune(step)
     result: dict[str, Any] = {"kind": kind, "batch": batch, "bytes": bytes_read(kind, batch, context)}
     result["config"] = dict(step.config)
     graph = step.capture()
@@ -82,13 +60,15 @@ def measure_step(
     return result
 
 
-def measure(kind: Kind, batches: tuple[int, ...], *, tuned: bool = True) -> list[dict[str, Any]]:
+def measure(kind: Kind, batches: tuple[int, ...], measured: Splits | None = None) -> list[dict[str, Any]]:
     start = torch.cuda.memory_allocated()
     trunk, shape = random_trunk(kind)
     weights = torch.cuda.memory_allocated() - start
     rows = min(max(batches), 32)
     memory = random_memory(trunk, shape, slots=rows, pages=1 + rows * 11)
-    found = [measure_step(trunk, memory, kind, batch, tuned=tuned) | {"weights_bytes": weights} for batch in batches]
+    found = [
+        measure_step(trunk, memory, kind, batch, measured=measured) | {"weights_bytes": weights} for batch in batches
+    ]
     del trunk, memory
     gc.collect()
     torch.cuda.empty_cache()

@@ -17,6 +17,7 @@ from kernels.hybrid_step import (
     DeltaMemory,
     Kind,
     PageMemory,
+    Splits,
     StepLayer,
     StepMatrix,
     StepShape,
@@ -132,7 +133,8 @@ def step_for(
     pages: int,
     overlap: bool = True,
     invariant: bool = False,
+    measured: Splits | None = None,
 ) -> DecodeStep:
     cos, sin = rotary_table(pages * shape.page_tokens + 1, 64, 1e7, trunk.embedding.device)
-    config = default_config(trunk, batch, invariant=invariant)
+    config = default_config(trunk, batch, invariant=invariant, measured=measured)
     return DecodeStep(trunk, memory, shape, cos, sin, batch, pages, config, overlap)

@@ -12,7 +12,7 @@ import torch
 
 from inference_grpc.core.batch import Chunk
 from inference_grpc.model.cuda.memory import DeviceMemory
-from kernels.hybrid_step import MOST_ROWS, DecodeStep, StepShape, Trunk, default_config
+from kernels.hybrid_step import MOST_ROWS, DecodeStep, Splits, StepShape, Trunk, default_config
 from kernels.paths import Choice
 
 BATCHES = (1, 2, 4, 8, 16, MOST_ROWS)
@@ -81,7 +81,9 @@ class DecodeSteps:
         sin: torch.Tensor,
         *,
         invariant: bool,
+        splits: Splits,
     ) -> None:
+        self._splits = splits
         self._trunk, self._shape, self._memory = trunk, shape, memory
         self._cos, self._sin = cos, sin
         self._overlap, self._has_graphs, self._invariant = "overlap" in ways, "graphs" in ways, invariant
@@ -132,7 +134,7 @@ class DecodeSteps:
 
     def _step_for(self, batch: int, pages: int) -> _Built:
         if (batch, pages) not in self._built:
-            config = default_config(self._trunk, batch, invariant=self._invariant)
+            config = default_config(self._trunk, batch, invariant=self._invariant, measured=self._splits)
             step = DecodeStep(
                 self._trunk, self._memory.layers, self._shape, self._cos, self._sin, batch, pages, config, self._overlap
             )

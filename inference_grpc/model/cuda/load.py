@@ -18,6 +18,7 @@ from inference_grpc.model.hybrid_config import HybridConfig
 from inference_grpc.model.recipe import Recipe
 from kernels.dispatch import capability
 from kernels.gates import Gates, key_of, read_gates
+from kernels.hybrid_step import Splits
 from kernels.paths import Choice, choose
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ def load_cuda_hybrid(
     device: torch.device,
     passed: Callable[[str], bool],
     invariant: bool = False,
+    splits: Splits | None = None,
 ) -> tuple[CudaHybridModel, Counter[str]]:
     """The model, and its matrices by format. The log says which way each kind of layer takes and why one is off."""
     if recipe.activations == "narrow":
@@ -86,6 +88,7 @@ def load_cuda_hybrid(
         vocabulary=vocabulary,
         kv_format=recipe.kv,
         invariant=invariant,
+        splits=splits,
     )
     return model, formats
 

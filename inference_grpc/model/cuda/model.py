@@ -16,7 +16,7 @@ from inference_grpc.model.cuda.weights import DeviceWeights
 from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
 from inference_grpc.model.memory import KvFormat
 from kernels.gated_delta_rule.reference import CHUNK
-from kernels.hybrid_step import MOST_ROWS, RING, StepShape
+from kernels.hybrid_step import MOST_ROWS, RING, Splits, StepShape
 from kernels.paths import Choice
 from kernels.rotary.reference import rotary_table
 
@@ -56,6 +56,7 @@ class CudaHybridModel:
         vocabulary: int,
         kv_format: KvFormat,
         invariant: bool = False,
+        splits: Splits | None = None,
     ) -> None:
         self.name, self.config, self.precision, self.vocabulary = name, config, precision, vocabulary
         self.context_tokens = config.context_tokens
@@ -66,6 +67,7 @@ class CudaHybridModel:
         self.samples_on_device = "sampler" in ways
         self._is_fused = "fused" in ways
         self._invariant = invariant
+        self._splits = splits or {}
         wide = torch.bfloat16 if self._is_fused else torch.float32
         self._cache = torch.float8_e4m3fn if kv_format == "fp8" else wide
         self._ring = wide
@@ -124,7 +126,9 @@ class CudaHybridModel:
                 value_size=config.value_size,
                 page_tokens=page_tokens,
             )
-            self._steps = DecodeSteps(self.weights.trunk, shape, memory, self.ways, *tables, invariant=self._invariant)
+            self._steps = DecodeSteps(
+                self.weights.trunk, shape, memory, self.ways, *tables, invariant=self._invariant, splits=self._splits
+            )
 
     def warm_up(self, sequences: int) -> None:
         """The steps of all batch sizes up to that many sequences, at the least context."""

@@ -1,0 +1,168 @@
+"""From the results of the parts to one page: each figure beside its physical limit, and the bars, reached or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kernels.benchmarks.shapes import LAYERS, PRODUCTS, STATE_BYTES, weight_bytes, weight_flops
+
+KINDS = ("nvfp4", "fp8", "bf16")
+KV_TOKEN = {"nvfp4": 32768, "fp8": 32768, "bf16": 32768}  # all recipes of the benchmark keep keys and values in FP8
+EMBEDDING = 248_320 * 5120 * 2
+# Bandwidth, and the densest product that the weights' kind may use there. Data sheets, not measured by us.
+OTHERS = {
+    "RTX PRO 6000 Blackwell": (1.79e12, {"nvfp4": 2.0e15, "fp8": 1.0e15, "bf16": 0.5e15}),
+    "B200": (8.0e12, {"nvfp4": 9.0e15, "fp8": 4.5e15, "bf16": 2.25e15}),
+}
+
+
+def read(results: Path, name: str) -> Any:
+    path = results / f"{name}.json"
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def step_bytes(kind: str, batch: int, context: int) -> float:
+    """Weights once, states read and written, keys and values once."""
+    return weight_bytes(kind) + batch * (STATE_BYTES * 2 + (context + 1) * KV_TOKEN[kind])
+
+
+def calculated() -> list[str]:
+    """The limits of a step on chips that we have not run on: the larger of bytes and operations."""
+    lines = [
+        "| chip (computed) | weights | batch 1 tok/s | batch 8 | batch 32 | batch 128 | 8 at 32K |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for chip, (bandwidth, flops) in OTHERS.items():
+        for kind in KINDS:
+            cells = []
+            for batch, context in ((1, 640), (8, 640), (32, 640), (128, 640), (8, 32768)):
+                seconds = max(step_bytes(kind, batch, context) / bandwidth, weight_flops(batch) / flops[kind])
+                cells.append(f"{batch / seconds:.0f}")
+            lines.append(f"| {chip} (computed) | {kind} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def engine_rows(results: Path, copy: float) -> list[str]:
+    lines = [
+        "| weights | at once | prompt | tokens | end to end tok/s while decoding | bare step tok/s | of bare | "
+        "byte limit tok/s | with prefill tok/s | TTFT ms |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name in (*KINDS, "invariant"):
+        found = read(results, f"engine-{name}")
+        if found is None or not found.get("client"):
+            continue
+        label = "nvfp4, batch-invariant" if name == "invariant" else name
+        for case in found["client"]["cases"]:
+            batch = case["concurrency"]
+            bare, limit, share = "–", "–", "–"
+            decode = f"{case['decode_tokens_per_s']:.0f}" if case["tokens"] > 1 else "–"
+            if case["tokens"] > 1 and str(min(batch, 32)) in found["bare_us"]:
+                groups = -(-batch // 32)
+                us = found["bare_us"][str(min(batch, 32))] * groups
+                bare = f"{batch * 1e6 / us:.0f}"
+                share = f"{case['decode_tokens_per_s'] / (batch * 1e6 / us):.0%}"
+                limit = f"{batch / (step_bytes(found['kind'], batch, 640) / copy):.0f}"
+            whole = f"{case['tokens_per_s']:.0f}" if case["tokens"] > 1 else "–"
+            lines.append(
+                f"| {label} | {batch} | {case['prompt']} | {case['tokens']} | {decode} | {bare} | {share} | {limit} | "
+                f"{whole} | {case['ttft_ms']:.0f} |"
+            )
+    return lines
+
+
+def step_rows(results: Path, copy: float) -> list[str]:
+    found = read(results, "steps") or []
+    fp8 = {row["batch"]: row["us"] for row in found if row["kind"] == "fp8"}
+    lines = [
+        "| batch | weights | ms a step | tok/s | byte limit ms | of it | products ms | rest ms | against FP8 |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(found, key=lambda row: (row["batch"], KINDS.index(row["kind"]))):
+        limit = step_bytes(row["kind"], row["batch"], 640) / copy * 1e6
+        against = f"{fp8[row['batch']] / row['us']:.2f}" if row["batch"] in fp8 and row["kind"] != "fp8" else ""
+        lines.append(
+            f"| {row['batch']} | {row['kind']} | {row['us'] / 1e3:.2f} | {row['batch'] * 1e6 / row['us']:.0f} | "
+            f"{limit / 1e3:.2f} | {limit / row['us']:.0%} | {row.get('products_us', 0) / 1e3:.2f} | "
+            f"{row.get('small_us', 0) / 1e3:.2f} | {against} |"
+        )
+    return lines
+
+
+def memory_rows(results: Path) -> list[str]:
+    lines = ["| weights | GB from the allocator, with the BF16 embedding | of BF16 |", "|---|---|---|"]
+    found = {row["kind"]: row["weights_bytes"] for row in read(results, "steps") or []}
+    whole = found.get("bf16", weight_bytes("bf16") + EMBEDDING)
+    for kind, bytes_ in sorted(found.items(), key=lambda item: item[1]):
+        lines.append(f"| {kind} | {bytes_ / 1e9:.2f} | {whole / bytes_:.2f} times smaller |")
+    return lines
+
+
+def parity_rows(results: Path) -> list[str]:
+    lines = [
+        "| recipe | against | prefill: relative error | decode: relative error | same greedy token | ways |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in (read(results, "parity") or {"rows": []})["rows"]:
+        ways = ", ".join(row["ways"]) or "plain PyTorch"
+        lines.append(
+            f"| {row['recipe']} | {row['against']} | {row['prefill']:.1e} | {row['decode']:.1e} | "
+            f"{row['greedy_equal']} of {row['of']} | {ways} |"
+        )
+    return lines
+
+
+def gate_rows(results: Path) -> list[str]:
+    lines = []
+    for key, gates in (read(results, "gates") or {}).items():
+        lines.append(f"{key}:")
+        lines.append("")
+        for name, result in gates.items():
+            lines.append(f"- {'passed' if result['passed'] else '**failed**'} `{name}`: {result['said']}")
+    return lines
+
+
+def render(results: Path, failed: list[str]) -> str:
+    ceilings = read(results, "ceilings") or read(results, "sections")
+    if ceilings is None:
+        return "# The engine on one GPU\n\nNothing was measured.\n"
+    copy, matmul = ceilings["copy"], ceilings["matmul"]
+    pages = ["# The engine on one GPU", ""]
+    pages += [
+        f"{ceilings['date']}, {ceilings['device']}, torch {ceilings['torch']}. Random weights at the real shapes of "
+        f"the 27B model ({LAYERS} layers, {len(PRODUCTS)} kinds of products), made by `make bench-gpu`.",
+        f"**Ceilings of the same run: copy {copy / 1e12:.2f} TB/s, bf16 product {matmul / 1e12:.0f} TFLOP/s.**",
+        "",
+    ]
+    if failed:
+        pages += [f"**Parts that failed: {', '.join(failed)}.**", ""]
+    sections: list[tuple[str, list[str]]] = [
+        ("Engine end to end, over gRPC, client in another process", engine_rows(results, copy)),
+        ("Decode step alone, context 640", step_rows(results, copy)),
+        ("Weight memory", memory_rows(results)),
+        ("One layer of each kind at full widths", parity_rows(results)),
+        ("Gates", gate_rows(results)),
+    ]
+    peer = read(results, "peer")
+    if peer is not None:
+        line = (
+            f"`transformers` eager in bf16, batch {peer['batch']}: {peer['four_ms']:.1f} ms for 4 layers, "
+            f"{peer['eight_ms']:.1f} ms for 8 with the head; 64 layers by extrapolation {peer['whole_ms']:.0f} ms = "
+            f"{peer['tokens_per_s']:.0f} tok/s."
+        )
+        sections.insert(2, ("Naive peer", [line]))
+    alone = (read(results, "engine-invariant") or {}).get("client", {}).get("alone")
+    if alone is not None:
+        line = (
+            f"In the batch-invariant mode {alone['same']} of {alone['of']} prompts gave the same {alone['tokens']} "
+            "tokens alone as together."
+        )
+        sections.insert(2, ("The same text alone and in company", [line]))
+    kernels = (read(results, "sections") or {}).get("sections", {})
+    sections += [(title, lines) for title, lines in kernels.items()]
+    sections.append(("Computed, not measured: limits elsewhere", calculated()))
+    for title, lines in sections:
+        pages += [f"## {title}", "", *lines, ""]
+    return "\n".join(pages)
