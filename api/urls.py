@@ -6,7 +6,7 @@ from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularJSONAPIView
 
 from api.rest.docs import inference_docs, management_docs
-from api.rest.views import alerts, governance, keys, money, organizations
+from api.rest.views import alerts, exports, governance, keys, money, organizations, purchases
 from api.webhooks.stripe import stripe_webhook
 
 app_name = "api"
@@ -25,10 +25,17 @@ organization_paths: list[URLPattern | URLResolver] = [
     path("keys", keys.ApiKeys.as_view(), name="keys"),
     path("keys/<int:api_key_id>", keys.ApiKeyDetail.as_view(), name="key"),
     path("keys/<int:api_key_id>/rotate", keys.ApiKeyRotation.as_view(), name="key_rotate"),
+    path("keys/<int:api_key_id>/retired-secrets", keys.RetiredSecrets.as_view(), name="retired_secrets"),
+    path(
+        "keys/<int:api_key_id>/retired-secrets/<int:retired_id>",
+        keys.RetiredSecretDetail.as_view(),
+        name="retired_secret",
+    ),
     path("management-keys", keys.ManagementKeys.as_view(), name="management_keys"),
     path("management-keys/<int:key_id>", keys.ManagementKeyDetail.as_view(), name="management_key"),
     path("limits", governance.Limits.as_view(), name="limits"),
     path("limits/<int:limit_id>", governance.LimitDetail.as_view(), name="limit"),
+    path("audit/file", governance.AuditFile.as_view(), name="audit_file"),
     path("audit", governance.Audit.as_view(), name="audit"),
     path("usage", money.Usage.as_view(), name="usage"),
     path("usage/summary", money.UsageSummary.as_view(), name="usage_summary"),
@@ -39,6 +46,17 @@ organization_paths: list[URLPattern | URLResolver] = [
     path("invoices", money.Invoices.as_view(), name="invoices"),
     path("invoices/<int:invoice_id>", money.InvoiceDetail.as_view(), name="invoice"),
     path("invoices/<int:invoice_id>/pdf", money.InvoicePdf.as_view(), name="invoice_pdf"),
+    path("invoices/<int:invoice_id>/usage", money.InvoiceUsage.as_view(), name="invoice_usage"),
+    path("credit-notes", money.CreditNotes.as_view(), name="credit_notes"),
+    path("credit-notes/<int:credit_note_id>/pdf", money.CreditNotePdf.as_view(), name="credit_note_pdf"),
+    path("top-ups", purchases.TopUps.as_view(), name="top_ups"),
+    path("top-ups/<int:top_up_id>", purchases.TopUpDetail.as_view(), name="top_up"),
+    path("promo-codes", purchases.PromoCodes.as_view(), name="promo_codes"),
+    path("auto-recharge", purchases.AutoRecharge.as_view(), name="auto_recharge"),
+    path("payment-page", purchases.PaymentPage.as_view(), name="payment_page"),
+    path("exports", exports.Exports.as_view(), name="exports"),
+    path("exports/<int:export_id>", exports.ExportDetail.as_view(), name="export"),
+    path("exports/<int:export_id>/file", exports.ExportFile.as_view(), name="export_file"),
     path("billing-details", money.BillingDetails.as_view(), name="billing_details"),
     path("alert-rules", alerts.AlertRules.as_view(), name="alert_rules"),
     path("alert-rules/<int:rule_id>", alerts.AlertRuleDetail.as_view(), name="alert_rule"),

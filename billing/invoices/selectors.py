@@ -66,6 +66,11 @@ def credit_notes_of(invoice: Invoice) -> list[CreditNote]:
     return list(invoice.credit_notes.all())
 
 
+def all_credit_notes_of(organization_id: int) -> QuerySet[CreditNote]:
+    """Of all invoices, with these."""
+    return CreditNote.objects.filter(invoice__organization_id=organization_id).select_related("invoice")
+
+
 def find_credit_note(credit_note_id: int) -> CreditNote | None:
     """For whoever checks afterwards that the asker may see it."""
     return CreditNote.objects.filter(id=credit_note_id).select_related("invoice").first()

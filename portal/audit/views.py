@@ -48,8 +48,17 @@ def audit(request: HttpRequest, slug: str) -> HttpResponse:
 def export(request: HttpRequest, slug: str) -> HttpResponseBase:
     """Everything that the filters leave, oldest last; streamed."""
     member = access.member_for(request.user, slug, Permission.VIEW_AUDIT)
-    filters = AuditFilterForm(request.GET or None).filters(member.organization)
-    return csv_response(request, name=f"audit-{slug}.csv", header=COLUMNS, rows=_rows(member.organization, filters))
+    return file_response(
+        request, member.organization, AuditFilterForm(request.GET or None).filters(member.organization)
+    )
+
+
+def file_response(
+    request: HttpRequest, organization: Organization, filters: selectors.EventFilters
+) -> HttpResponseBase:
+    """The events as CSV, streamed."""
+    name = f"audit-{organization.slug}.csv"
+    return csv_response(request, name=name, header=COLUMNS, rows=_rows(organization, filters))
 
 
 def _rows(organization: Organization, filters: selectors.EventFilters) -> Iterator[list[object]]:

@@ -8,11 +8,11 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.cache import cache
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET, require_POST
 
 from billing.accounts import selectors as accounts
@@ -26,9 +26,6 @@ from portal.billing_pages.credit_forms import AutoRechargeForm, PromoForm, TopUp
 from portal.organizations.models import Member
 from portal.pages import member_page
 from portal.permissions import Permission
-
-# Wrong codes of an organization before it must wait.
-PROMO_TRIES, PROMO_WAIT_S = 10, 3600
 
 
 @login_required
@@ -107,22 +104,15 @@ def top_up(request: HttpRequest, slug: str, top_up_id: int) -> HttpResponse:
 @login_required
 @require_POST
 def redeem(request: HttpRequest, slug: str) -> HttpResponse:
-    """Wrong codes are counted: whoever tries too many waits."""
     member = access.member_for(request.user, slug, Permission.MANAGE_BILLING)
     form = PromoForm(request.POST)
-    tries_key = f"promo-tries:{member.organization_id}"
     if form.is_valid():
-        if cache.get(tries_key, 0) >= PROMO_TRIES:
-            form.add_error("code", "Too many wrong codes. Try again in an hour.")
-            return _page(request, member, promo_form=form)
         try:
             services.redeem_code(organization=member.organization, text=form.cleaned_data["code"], actor=member.user)
         except PromoCodeRefused as error:
             form.add_error("code", str(error))
-            cache.add(tries_key, 0, timeout=PROMO_WAIT_S)
-            cache.incr(tries_key)
         else:
-            messages.success(request, "The code is redeemed; its credit is yours.")
+            messages.success(request, _("The code is redeemed; its credit is yours."))
             return redirect("portal:credit", slug)
     return _page(request, member, promo_form=form)
 
@@ -147,7 +137,7 @@ def auto_recharge(request: HttpRequest, slug: str) -> HttpResponse:
         except InvalidAmount as error:
             form.add_error(None, str(error))
         else:
-            messages.success(request, "Auto-recharge is saved.")
+            messages.success(request, _("Auto-recharge is saved."))
             return redirect("portal:credit", slug)
     return _page(request, member, recharge_form=form)
 

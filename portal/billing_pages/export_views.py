@@ -10,10 +10,11 @@ from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from billing.errors import ExportRefused, InvalidPeriod, RecordsRetired
 from billing.exports import focus, selectors, services
-from billing.exports.models import ExportKind
+from billing.exports.models import Export, ExportKind
 from portal import access
 from portal.api_keys import selectors as api_keys
 from portal.billing_pages import services as acts
@@ -80,7 +81,7 @@ def _ask(request: HttpRequest, member: Member) -> HttpResponse:
         except (ExportRefused, RecordsRetired) as error:
             form.add_error(None, str(error))
         else:
-            messages.success(request, "The export is being made; it appears below.")
+            messages.success(request, _("The export is being made; it appears below."))
             return redirect("portal:exports", member.organization.slug)
     return _page(request, member, form)
 
@@ -89,8 +90,15 @@ def _ask(request: HttpRequest, member: Member) -> HttpResponse:
 def download(request: HttpRequest, slug: str, export_id: int) -> HttpResponseBase:
     member = access.member_for(request.user, slug)
     found = selectors.find_export(member.organization_id, export_id)
-    if found is None or not selectors.is_downloadable(found, now=timezone.now()):
-        raise Http404("No such file, or it is past its time.")
+    if found is None:
+        raise Http404("No such file.")
+    return file_response(found)
+
+
+def file_response(found: Export) -> HttpResponseBase:
+    """The file of an export, or 404 when it is not made yet or past its time."""
+    if not selectors.is_downloadable(found, now=timezone.now()):
+        raise Http404("The file is not ready, or past its time.")
     response = FileResponse(
         services.path_of(found).open("rb"),
         as_attachment=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.core.cache import cache
 from django.db import transaction
 from django.utils import timezone
 
@@ -9,14 +10,19 @@ from billing.accounts import selectors as accounts
 from billing.accounts import services as billing_accounts
 from billing.credits import promo, recharge, topups
 from billing.credits.models import TopUp
-from billing.errors import PaymentsNotConfigured
+from billing.errors import PaymentsNotConfigured, PromoCodeRefused
 from billing.exports import services as exports
+from billing.exports.models import Export
 from billing.ledger import services as ledger
+from billing.ledger.models import CreditGrant
 from billing.payments.configuration import configured_gateway, takes_payments
 from billing.payments.services import payer_of
 from portal.audit.services import record_event
 from portal.organizations.models import Organization
 from portal.users.models import User
+
+# Wrong codes of an organization before it must wait.
+PROMO_TRIES, PROMO_WAIT_S = 10, 3600
 
 
 @transaction.atomic
@@ -92,8 +98,21 @@ def buy_credit(
     return top_up
 
 
+def redeem_code(*, organization: Organization, text: str, actor: User) -> CreditGrant:
+    """The code's credit. Wrong codes are counted: whoever tries too many waits. Raises PromoCodeRefused."""
+    tries_key = f"promo-tries:{organization.id}"
+    if cache.get(tries_key, 0) >= PROMO_TRIES:
+        raise PromoCodeRefused("too_many_tries", "Too many wrong codes. Try again in an hour.")
+    try:
+        return _redeem_code(organization, text, actor)
+    except PromoCodeRefused:
+        cache.add(tries_key, 0, timeout=PROMO_WAIT_S)
+        cache.incr(tries_key)
+        raise
+
+
 @transaction.atomic
-def redeem_code(*, organization: Organization, text: str, actor: User) -> None:
+def _redeem_code(organization: Organization, text: str, actor: User) -> CreditGrant:
     grant = promo.redeem(organization_id=organization.id, text=text, actor_id=actor.id, now=timezone.now())
     record_event(
         organization_id=organization.id,
@@ -103,6 +122,7 @@ def redeem_code(*, organization: Organization, text: str, actor: User) -> None:
         label=grant.reason,
         after={"amount_nano": grant.amount_nano},
     )
+    return grant
 
 
 @transaction.atomic
@@ -173,7 +193,7 @@ def request_export(
     model: str,
     end_user: str,
     actor: User,
-) -> None:
+) -> Export:
     export = exports.request_export(
         organization_id=organization.id,
         kind=kind,
@@ -193,3 +213,4 @@ def request_export(
         subject=export,
         after={"kind": kind, "format": file_format, "period": period},
     )
+    return export

@@ -67,6 +67,13 @@ class IssuedKeySerializer(ApiKeySerializer):
     secret = serializers.CharField(read_only=True, help_text="Shown in this answer only; it is not stored.")
 
 
+class RetiredSecretSerializer(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    prefix = serializers.CharField()
+    retired_at = serializers.DateTimeField()
+    works_until = serializers.DateTimeField()
+
+
 class RotationSerializer(serializers.Serializer[Any]):
     overlap_s = serializers.IntegerField(
         min_value=0, max_value=90 * 86_400, default=86_400, help_text="So long the old secret works too."

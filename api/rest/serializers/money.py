@@ -8,6 +8,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from billing.accounts.services import LANGUAGES
 from billing.money import from_minor, to_decimal
 
 
@@ -187,3 +188,4 @@ class BillingDetailsSerializer(serializers.Serializer[Any]):
     region = serializers.CharField(required=False, allow_blank=True, max_length=120)
     country = serializers.CharField(required=False, allow_blank=True, max_length=2)
     tax_id = serializers.CharField(required=False, allow_blank=True, max_length=64)
+    language = serializers.ChoiceField(list(LANGUAGES.items()), required=False, help_text="Of invoices and reminders.")

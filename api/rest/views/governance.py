@@ -7,6 +7,8 @@ from typing import Any
 
 from django.conf import settings
 from django.http import Http404
+from django.http.response import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -18,6 +20,7 @@ from api.rest.views.scopes import offered, scope_value
 from billing.money import to_decimal
 from portal import access
 from portal.audit import selectors as audit
+from portal.audit.views import file_response
 from portal.catalog.selectors import published_models
 from portal.organizations.selectors import members_of
 from portal.permissions import Permission
@@ -112,6 +115,20 @@ class LimitDetail(ManagementView):
             raise Http404("No such limit.")
         services.remove_quota(quota=quota, actor=self.person)
         return Response(status=204)
+
+
+class AuditFile(ManagementView):
+    @extend_schema(
+        operation_id="download_audit_events",
+        tags=["audit"],
+        parameters=[AuditQuery],
+        responses={(200, "text/csv"): OpenApiTypes.STR},
+    )
+    def get(self, request: Request, slug: str) -> HttpResponseBase:
+        """The same as CSV, whole."""
+        organization = access.organization_for(self.person, slug, Permission.VIEW_AUDIT)
+        filters = audit.EventFilters(**read_query(AuditQuery, request))
+        return file_response(request._request, organization, filters)
 
 
 class Audit(ManagementView):

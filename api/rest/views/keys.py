@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from django.http import Http404
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,6 +16,7 @@ from api.rest.serializers.access import (
     ApiKeySerializer,
     IssuedKeySerializer,
     ManagementKeySerializer,
+    RetiredSecretSerializer,
     RotationSerializer,
 )
 from portal import access
@@ -98,6 +100,27 @@ class ApiKeyRotation(ManagementView):
         wanted = read_body(RotationSerializer(data=request.data or {}))
         overlap = timedelta(seconds=wanted["overlap_s"])
         return _shown_once(services.rotate(api_key=found, overlap=overlap, actor=self.person), 200)
+
+
+class RetiredSecrets(ManagementView):
+    @extend_schema(operation_id="list_retired_secrets", tags=[TAG], responses=RetiredSecretSerializer(many=True))
+    def get(self, request: Request, slug: str, api_key_id: int) -> Response:
+        """Secrets that rotations replaced and that still work."""
+        found = access.api_key_for(self.person, slug, api_key_id)
+        rows = RetiredSecretSerializer(selectors.retired_secrets(found), many=True).data
+        return Response({"data": rows, "next": None})
+
+
+class RetiredSecretDetail(ManagementView):
+    @extend_schema(operation_id="end_retired_secret", tags=[TAG], responses={204: None})
+    def delete(self, request: Request, slug: str, api_key_id: int, retired_id: int) -> Response:
+        """End the overlap of a replaced secret now."""
+        found = access.api_key_for(self.person, slug, api_key_id, Permission.MANAGE_KEYS)
+        retired = next((each for each in selectors.retired_secrets(found) if each.id == retired_id), None)
+        if retired is None:
+            raise Http404("No such secret.")
+        services.end_retired(api_key=found, retired=retired, actor=self.person)
+        return Response(status=204)
 
 
 class ManagementKeys(ManagementView):

@@ -27,14 +27,17 @@ from api.rest.serializers.money import (
     UsageSummaryQuery,
     UsageSumsSerializer,
 )
+from api.rest.serializers.purchases import CreditNoteSerializer
 from billing.accounts.selectors import account_of
+from billing.accounts.services import ADDRESS_FIELDS
 from billing.invoices import selectors as invoices
 from billing.invoices.pdf import render
 from billing.ledger import selectors as ledger
 from billing.pricing.selectors import current_price
 from billing.usage.selectors import UsageFilters, record, summary, usage_page
 from portal import access
-from portal.billing_pages.services import change_billing_details
+from portal.billing_pages.services import change_billing_details, change_language
+from portal.billing_pages.views import annex_response, credit_note_response
 from portal.catalog.selectors import published_models
 from portal.permissions import Permission
 
@@ -160,6 +163,33 @@ class InvoicePdf(ManagementView):
         return HttpResponse(render(found), content_type="application/pdf", headers=headers)
 
 
+class InvoiceUsage(ManagementView):
+    @extend_schema(operation_id="download_invoice_usage", tags=[TAG], responses={(200, "text/csv"): OpenApiTypes.STR})
+    def get(self, request: Request, slug: str, invoice_id: int) -> HttpResponse:
+        """The calls behind an invoice, as CSV; 410 once their time is over."""
+        return annex_response(_invoice(self, slug, invoice_id))
+
+
+class CreditNotes(ManagementView):
+    @lists("list_credit_notes", CreditNoteSerializer, tag=TAG, summary="Credit notes, newest first")
+    def get(self, request: Request, slug: str) -> Response:
+        organization = access.organization_for(self.person, slug)
+        return page(request, by_id(invoices.all_credit_notes_of(organization.id)), CreditNoteSerializer)
+
+
+class CreditNotePdf(ManagementView):
+    @extend_schema(
+        operation_id="show_credit_note_pdf", tags=[TAG], responses={(200, "application/pdf"): OpenApiTypes.BINARY}
+    )
+    def get(self, request: Request, slug: str, credit_note_id: int) -> HttpResponse:
+        """The credit note as PDF."""
+        organization = access.organization_for(self.person, slug)
+        found = invoices.find_credit_note(credit_note_id)
+        if found is None or found.invoice.organization_id != organization.id:
+            raise Http404("No such credit note.")
+        return credit_note_response(found)
+
+
 class BillingDetails(ManagementView):
     @extend_schema(operation_id="show_billing_details", tags=[TAG], responses=BillingDetailsSerializer)
     def get(self, request: Request, slug: str) -> Response:
@@ -178,7 +208,9 @@ class BillingDetails(ManagementView):
         organization = access.organization_for(self.person, slug, Permission.MANAGE_BILLING)
         wanted = read_body(BillingDetailsSerializer(data=request.data, partial=True))
         account = account_of(organization.id)
-        whole = {name: wanted.get(name, getattr(account, name)) for name in map(str, BillingDetailsSerializer().fields)}
+        language = wanted.pop("language", account.language)
+        whole = {name: wanted.get(name, getattr(account, name)) for name in ADDRESS_FIELDS}
+        change_language(organization=organization, language=language, actor=self.person)
         change_billing_details(organization=organization, address=whole, actor=self.person)
         return Response(BillingDetailsSerializer(account_of(organization.id)).data)
 
