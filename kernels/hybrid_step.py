@@ -362,6 +362,7 @@ class DecodeStep:
             PAGE=shape.page_tokens,
             SPLIT=self._split,
             DOT=tl.float32 if self.wide else tl.float16,
+            FAST=False,  # no page of three bits here
             STAGES=3,
             num_warps=4,
             **sizes,

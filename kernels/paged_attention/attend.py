@@ -77,6 +77,7 @@ def attend(
         PAGE=page,
         SPLIT=split,
         DOT=tl.float32 if wide else tl.float16,
+        FAST=q.is_cuda and not wide,
         STAGES=3,
         OVERLAP=False,
         num_warps=4,

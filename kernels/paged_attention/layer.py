@@ -105,6 +105,7 @@ def decode_step(
         PAGE=page,
         SPLIT=split,
         DOT=tl.float32 if wide else tl.float16,
+        FAST=q.is_cuda and not wide,
         STAGES=3,
         num_warps=4,
         **shape,
