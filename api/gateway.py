@@ -206,7 +206,7 @@ class Gateway:
         check_model(caller.allowed_models, model.name)
         if not self.fleet.serves(model.name):
             raise ApiError("engine_unavailable", f"No deployment serves '{model.name}' right now; try again.")
-        if requests[0].embedding is not None and not self.fleet.embeds(model.name):
+        if requests[0].embedding is not None and not await self.fleet.embeds(model.name):
             raise ApiError(
                 "invalid_request",
                 f"The model '{model.name}' generates text; it does not support embeddings.",

@@ -42,6 +42,7 @@ from inference_grpc.wire import (
     CHANNEL_OPTIONS,
     ERROR_CODE_KEY,
     ERROR_FIELDS_KEY,
+    FEATURES_KEY,
     FINGERPRINT_KEY,
     SESSION_KEY,
     chat_to_proto,
@@ -225,7 +226,9 @@ class EngineClient:
     def __init__(self, address: str, *, buffer_bytes: int = 1 << 20, timeout_s: float = 10.0) -> None:
         """`buffer_bytes` bounds what one unread stream may hold, `timeout_s` is the deadline of a unary call."""
         self.address = address
-        self.fingerprint = ""  # of the engine that took the latest session
+        # Of the engine that took the latest session.
+        self.fingerprint = ""
+        self.features: frozenset[str] = frozenset()
         self._buffer_bytes = buffer_bytes
         self._timeout_s = timeout_s
         options: list[tuple[str, Any]] = [
@@ -374,7 +377,9 @@ class EngineClient:
             call = self._stub.Session()
             reason = "the engine ended the session"
             try:
-                self.fingerprint = await asyncio.wait_for(_taken_by(call), CONNECT_TIMEOUT_S)
+                metadata = await asyncio.wait_for(_taken(call), CONNECT_TIMEOUT_S)
+                self.fingerprint = metadata.get(FINGERPRINT_KEY, "")
+                self.features = frozenset(metadata.get(FEATURES_KEY, "").split(","))
                 pause_s = RETRY_S[0]
                 self._down_because = None
                 self._connected.set()
@@ -447,14 +452,15 @@ class EngineClient:
             raise _engine_error(error) from error
 
 
-async def _taken_by(call: Any) -> str:  # grpc.aio's call object is untyped
-    """The fingerprint of the engine that took the session.
+async def _taken(call: Any) -> dict[str, str]:  # grpc.aio's call object is untyped
+    """What the engine that took the session says of itself.
 
-    Raises `EngineUnavailable` when there is no engine: of a failed call, grpc.aio gives empty metadata, silently."""
-    metadata = dict(await call.initial_metadata() or ())
+    Raises `EngineUnavailable` when there is no engine: of a failed call, grpc.aio gives empty metadata, silently.
+    """
+    metadata: dict[str, str] = dict(await call.initial_metadata() or ())
     if SESSION_KEY not in metadata:
         raise EngineUnavailable(f"{(await call.code()).name}: {await call.details()}")
-    return str(metadata.get(FINGERPRINT_KEY, ""))
+    return metadata
 
 
 def _engine_error(error: grpc.aio.AioRpcError) -> EngineError:

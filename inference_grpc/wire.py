@@ -8,6 +8,7 @@ from typing import Any, cast
 from inference_grpc.core.request import (
     ChatPrompt,
     Constraint,
+    Embedding,
     Message,
     Request,
     SamplingParams,
@@ -49,6 +50,8 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
 SESSION_KEY = "engine-session"
 # Beside it: GetInfo's fingerprint, so that every event stream of the session has it at no cost.
 FINGERPRINT_KEY = "engine-fingerprint"
+# And its features, separated by commas.
+FEATURES_KEY = "engine-features"
 # Trailing metadata of a call that failed with an engine error; the fields are a JSON object.
 ERROR_CODE_KEY = "engine-error-code"
 ERROR_FIELDS_KEY = "engine-error-fields"
@@ -167,7 +170,9 @@ def request_to_proto(request: Request, handle: int) -> pb.GenerateRequest:
         echo=request.echo,
     )
     prompt = request.prompt
-    if isinstance(prompt, ChatPrompt):
+    if request.embedding is not None:
+        message.embedding.CopyFrom(_embedding_to_proto(request.embedding))
+    elif isinstance(prompt, ChatPrompt):
         message.chat.CopyFrom(chat_to_proto(prompt))
     elif isinstance(prompt, str):
         message.text = prompt
@@ -194,6 +199,8 @@ def request_from_proto(message: pb.GenerateRequest) -> Request:
         prompt = message.text
     elif kind == "tokens":
         prompt = list(message.tokens.ids)
+    elif message.HasField("embedding"):
+        prompt = ""
     else:
         raise InvalidRequest("The request has no prompt: set chat, text or tokens.", param="prompt")
     if message.top_logprobs > 20:
@@ -216,7 +223,23 @@ def request_from_proto(message: pb.GenerateRequest) -> Request:
         priority=message.priority,
         final_only=message.final_only,
         echo=message.echo,
+        embedding=_embedding_from_proto(message.embedding) if message.HasField("embedding") else None,
     )
+
+
+def _embedding_to_proto(embedding: Embedding) -> pb.Embedding:
+    inputs = [
+        pb.EmbeddingInput(text=each) if isinstance(each, str) else pb.EmbeddingInput(tokens=pb.TokenIds(ids=each))
+        for each in embedding.inputs
+    ]
+    return pb.Embedding(inputs=inputs, dimensions=embedding.dimensions, base64=embedding.base64)
+
+
+def _embedding_from_proto(message: pb.Embedding) -> Embedding:
+    inputs = [each.text if each.WhichOneof("kind") == "text" else list(each.tokens.ids) for each in message.inputs]
+    if not inputs:
+        raise InvalidRequest("There is nothing to embed.", param="input")
+    return Embedding(inputs, message.dimensions, message.base64)
 
 
 def _sampling_to_proto(sampling: SamplingParams) -> pb.Sampling:

@@ -33,8 +33,13 @@ OPEN_S = (1.0, 30.0)  # first and longest pause before a probe
 class Backend(Protocol):
     # False: an upstream without a journal; reconciliation does not wait for its receipts.
     keeps_receipts: bool
-    # Whether it may be asked for embeddings.
-    embeds: bool
+
+    # Whether it may be asked for embeddings, as far as is known.
+    @property
+    def embeds(self) -> bool: ...
+
+    async def find_embeds(self) -> bool:
+        """Ask it. Also true where it cannot be reached: then that is what stands in the way."""
 
     def submit(
         self, request: GenerationRequest, *, request_id: UUID, tenant: str, max_tokens: int, deadline_unix_ms: int
@@ -116,8 +121,9 @@ class Fleet:
     def serves(self, model: str) -> bool:
         return bool(self._by_model.get(model))
 
-    def embeds(self, model: str) -> bool:
-        return any(deployment.backend.embeds for deployment in self._by_model.get(model, ()))
+    async def embeds(self, model: str) -> bool:
+        found = await asyncio.gather(*(each.backend.find_embeds() for each in self._by_model.get(model, ())))
+        return any(found)
 
     async def refresh(self, infos: Iterable[DeploymentInfo]) -> None:
         old = {deployment.info: deployment for deployment in self.all}

@@ -6,19 +6,31 @@ from typing import cast
 from uuid import UUID
 
 from api.backends.stream import EventStream
-from api.protocols.request import GenerationRequest
+from api.protocols.request import Embedding, GenerationRequest
 from inference_grpc.client import EngineClient
 from inference_grpc.core import request as core
 from inference_grpc.errors import EngineError, InvalidRequest
 
+CONNECT_TIMEOUT_S = 1.0
+
 
 class EngineBackend:
     keeps_receipts = True
-    embeds = False
 
     def __init__(self, address: str, upstream_model: str) -> None:
         self._client = EngineClient(address)
         self._model = upstream_model
+
+    @property
+    def embeds(self) -> bool:
+        return "embeddings" in self._client.features
+
+    async def find_embeds(self) -> bool:
+        try:
+            await self._client.connect(CONNECT_TIMEOUT_S)
+        except EngineError:
+            return True
+        return self.embeds
 
     def submit(
         self, request: GenerationRequest, *, request_id: UUID, tenant: str, max_tokens: int, deadline_unix_ms: int
@@ -43,7 +55,7 @@ class EngineBackend:
 
     async def is_healthy(self) -> bool:
         try:
-            await self._client.connect(timeout_s=1.0)
+            await self._client.connect(CONNECT_TIMEOUT_S)
             return await self._client.is_serving()
         except EngineError:
             return False
@@ -88,10 +100,21 @@ def to_engine(
         deadline_unix_ms=deadline_unix_ms,
         final_only=not request.stream,
         echo=request.echo,
+        embedding=None if request.embedding is None else _embedding(request.embedding),
     )  # fmt: skip
 
 
+def _embedding(embedding: Embedding) -> core.Embedding:
+    """A single text or list of ids is a list of one."""
+    given = embedding.inputs
+    is_one = isinstance(given, str) or isinstance(given[0], int)
+    inputs = cast("list[str | list[int]]", [given] if is_one else given)
+    return core.Embedding(inputs, embedding.dimensions or 0, embedding.encoding_format == "base64")
+
+
 def _prompt(request: GenerationRequest) -> core.ChatPrompt | str | list[int]:
+    if request.embedding is not None:
+        return ""
     if request.messages is None:
         if request.prompt_text is None and request.prompt_tokens is None:
             raise InvalidRequest("The request has no prompt.", param="prompt")

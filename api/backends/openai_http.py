@@ -58,6 +58,9 @@ class OpenAiBackend:
         self._headers = {"Authorization": f"Bearer {secret}"} if secret else {}
         self._session: aiohttp.ClientSession | None = None
 
+    async def find_embeds(self) -> bool:
+        return self.embeds
+
     def submit(
         self, request: GenerationRequest, *, request_id: UUID, tenant: str, max_tokens: int, deadline_unix_ms: int
     ) -> EventStream:

@@ -1,4 +1,4 @@
-"""OpenAI's Embeddings: POST /v1/embeddings, for models behind a server that embeds."""
+"""OpenAI's Embeddings: POST /v1/embeddings, for models with a deployment that embeds."""
 
 from __future__ import annotations
 

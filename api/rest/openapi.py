@@ -92,7 +92,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("post", _only(completions.PATHS), "create_completion", COMPLETIONS, "Go on from a text (legacy)",
               (answers.TextCompletion,), CompletionsBody, events=_UNNAMED),
     Operation("post", _only(embeddings.PATHS), "create_embeddings", EMBEDDINGS,
-              "Vectors of texts, from models behind a server that embeds", (answers.EmbeddingList,), EmbeddingsBody),
+              "Vectors of texts, from models with a deployment that embeds", (answers.EmbeddingList,), EmbeddingsBody),
     Operation("get", "/v1/models", "list_offered_models", MODELS,
               "The models on offer, in Anthropic's shape with 'anthropic-version' or 'x-api-key', else in OpenAI's",
               (answers.OpenAIModelList, answers.AnthropicModelList)),

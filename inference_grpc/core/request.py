@@ -68,7 +68,18 @@ class Constraint:
 
 
 @dataclass(slots=True)
+class Embedding:
+    """Texts or token ids to be embedded: the answer is one text, the JSON list of OpenAI's embedding objects."""
+
+    inputs: list[str | list[int]]
+    dimensions: int = 0  # 0 = the model's own
+    base64: bool = False  # little-endian float32 as base64, instead of numbers
+
+
+@dataclass(slots=True)
 class Request:
+    """With an `embedding` the prompt is empty, and nothing of sampling counts."""
+
     request_id: str
     prompt: ChatPrompt | str | list[int]
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -86,3 +97,4 @@ class Request:
     priority: int = 0
     final_only: bool = False
     echo: bool = False
+    embedding: Embedding | None = None

@@ -68,6 +68,8 @@ class Preparer:
             raise ModelNotServed(
                 f"This engine serves {self._model!r}, not {request.model!r}.", model=request.model, served=self._model
             )
+        if request.embedding is not None:
+            raise InvalidRequest(f"The model {self._model!r} generates text; it does not embed.", param="model")
         if not 1 <= request.n <= MAX_CHOICES:
             raise InvalidRequest(f"n is {request.n}; it must be 1 to {MAX_CHOICES}.", param="n")
         if request.max_tokens < 0:

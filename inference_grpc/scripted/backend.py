@@ -117,7 +117,7 @@ class ScriptedBackend:
             waiting=waiting,
             precision="scripted",
             device="none",
-            features=list(FEATURES),
+            features=[*FEATURES, *(["embeddings"] if self._scenario.embedding_dimensions else [])],
             prefix_hit_tokens=self._totals.cached_tokens,
             prompt_tokens=self._totals.prompt_tokens,
             completion_tokens=self._totals.completion_tokens,

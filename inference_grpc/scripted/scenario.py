@@ -2,6 +2,8 @@
 
 step_ms = 1.0                # time of one engine step; 0 = as fast as it goes
 context_tokens = 8192
+embedding_dimensions = 64    # of the vectors it makes; 0, the default: it does not embed
+embeds_base64 = false        # vectors are numbers, whatever is asked, as from many servers; default true
 directives = "TTFT:20"       # for every request
 
 [[rules]]                    # in order; each that fits adds its directives
@@ -44,6 +46,8 @@ class Rule:
 class Scenario:
     step_s: float = 0.001
     context_tokens: int = 8192
+    embedding_dimensions: int = 0
+    embeds_base64: bool = True
     directives: str = ""
     rules: tuple[Rule, ...] = ()
 
@@ -63,6 +67,8 @@ def read_scenario(path: str) -> Scenario:
         scenario = Scenario(
             step_s=float(content.pop("step_ms", 1.0)) / 1000,
             context_tokens=int(content.pop("context_tokens", 8192)),
+            embedding_dimensions=int(content.pop("embedding_dimensions", 0)),
+            embeds_base64=bool(content.pop("embeds_base64", True)),
             directives=str(content.pop("directives", "")),
             rules=rules,
         )
@@ -70,6 +76,8 @@ def read_scenario(path: str) -> Scenario:
             raise ValueError(f"{', '.join(content)}: no such setting")
         if scenario.step_s < 0 or scenario.context_tokens < 16:
             raise ValueError("step_ms must not be negative and context_tokens at least 16")
+        if scenario.embedding_dimensions < 0:
+            raise ValueError("embedding_dimensions must not be negative")
         for text in (scenario.directives, *(rule.directives for rule in rules)):
             parse_directives(text)
     except (OSError, ValueError, TypeError, re.error, InvalidRequest) as error:

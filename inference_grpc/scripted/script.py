@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from inference_grpc.core.request import ChatPrompt, Request
+from inference_grpc.core.request import ChatPrompt, Embedding, Request
 from inference_grpc.errors import BY_CODE, InvalidRequest, PromptTooLong
 from inference_grpc.events import FinishReason, TokenLogprob, TopLogprob
 from inference_grpc.scripted.answer import Call, Reasoning, Text, answer_parts, last_user_text
 from inference_grpc.scripted.directives import Directives, parse_directives
+from inference_grpc.scripted.embedding import embedding_objects
 from inference_grpc.scripted.scenario import Scenario
 
 MESSAGE_TOKENS = 2  # what the template adds to a message: its role and its end
@@ -49,6 +50,7 @@ class Script:
     cached_tokens: int
     directives: Directives
     choices: list[Choice]
+    # Said before the answer, and no token of it.
     echo: str = field(default="")
 
 
@@ -78,6 +80,8 @@ def write_script(request: Request, scenario: Scenario) -> Script:
     directives = parse_directives(scenario.directives_for(request.request_id, request.tenant, text))
     if directives.refuse_code is not None:
         raise BY_CODE[directives.refuse_code]("Refused by order of the prompt.", ordered="REFUSE")
+    if request.embedding is not None:
+        return _embedding_script(request, request.embedding, scenario, directives)
     prompt_tokens = count_tokens(request.prompt)
     room = scenario.context_tokens - prompt_tokens
     if room < max(1, request.max_tokens):
@@ -99,6 +103,14 @@ def write_script(request: Request, scenario: Scenario) -> Script:
         choices=[_write_choice(request, directives, index, room) for index in range(request.n)],
         echo=echo,
     )
+
+
+def _embedding_script(request: Request, embedding: Embedding, scenario: Scenario, directives: Directives) -> Script:
+    """The vectors come as text beside the answer, which is empty: no token is made."""
+    prompt_tokens = sum(count_tokens(each) for each in embedding.inputs)
+    wanted = replace(embedding, base64=embedding.base64 and scenario.embeds_base64)
+    vectors = embedding_objects(wanted, scenario.embedding_dimensions)
+    return Script(request, prompt_tokens, 0, directives, choices=[Choice([])], echo=vectors)
 
 
 def _check(request: Request) -> None:

@@ -26,6 +26,7 @@ from inference_grpc.server.receipts import Receipt, ReceiptJournal
 from inference_grpc.wire import (
     ERROR_CODE_KEY,
     ERROR_FIELDS_KEY,
+    FEATURES_KEY,
     FINGERPRINT_KEY,
     SESSION_KEY,
     chat_from_proto,
@@ -70,7 +71,9 @@ class InferenceServicer(pb_grpc.InferenceServicer):  # type: ignore[misc]  # the
         self._journal = journal
         self._metrics = metrics
         self._workers = workers
-        self._fingerprint = fingerprint_of(__version__, backend.info())
+        info = backend.info()
+        self._fingerprint = fingerprint_of(__version__, info)
+        self._features = info.features
         self._outboxes: set[Outbox] = set()
 
     def close_sessions(self) -> None:
@@ -79,7 +82,11 @@ class InferenceServicer(pb_grpc.InferenceServicer):  # type: ignore[misc]  # the
             outbox.close_input()
 
     async def Session(self, requests: AsyncIterator[pb.SessionRequest], context: Any) -> None:  # from the proto
-        session = ((SESSION_KEY, self._journal.engine_id), (FINGERPRINT_KEY, self._fingerprint))
+        session = (
+            (SESSION_KEY, self._journal.engine_id),
+            (FINGERPRINT_KEY, self._fingerprint),
+            (FEATURES_KEY, ",".join(self._features)),
+        )
         await context.send_initial_metadata(session)
         outbox = Outbox()
         self._outboxes.add(outbox)

@@ -60,7 +60,7 @@ class Cancel(_message.Message):
     def __init__(self, handle: _Optional[int] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "handle", "model", "tenant", "chat", "text", "tokens", "sampling", "max_tokens", "stop", "ignore_eos", "n", "logprobs", "top_logprobs", "constraint", "tool_choice", "deadline_unix_ms", "priority", "final_only", "echo")
+    __slots__ = ("request_id", "handle", "model", "tenant", "chat", "text", "tokens", "sampling", "max_tokens", "stop", "ignore_eos", "n", "logprobs", "top_logprobs", "constraint", "tool_choice", "deadline_unix_ms", "priority", "final_only", "echo", "embedding")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,7 @@ class GenerateRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     FINAL_ONLY_FIELD_NUMBER: _ClassVar[int]
     ECHO_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDING_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     handle: int
     model: str
@@ -101,7 +102,26 @@ class GenerateRequest(_message.Message):
     priority: int
     final_only: bool
     echo: bool
-    def __init__(self, request_id: _Optional[str] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., n: _Optional[int] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., tool_choice: _Optional[_Union[ToolChoice, _Mapping]] = ..., deadline_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., final_only: _Optional[bool] = ..., echo: _Optional[bool] = ...) -> None: ...
+    embedding: Embedding
+    def __init__(self, request_id: _Optional[str] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., n: _Optional[int] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., tool_choice: _Optional[_Union[ToolChoice, _Mapping]] = ..., deadline_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., final_only: _Optional[bool] = ..., echo: _Optional[bool] = ..., embedding: _Optional[_Union[Embedding, _Mapping]] = ...) -> None: ...
+
+class Embedding(_message.Message):
+    __slots__ = ("inputs", "dimensions", "base64")
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
+    BASE64_FIELD_NUMBER: _ClassVar[int]
+    inputs: _containers.RepeatedCompositeFieldContainer[EmbeddingInput]
+    dimensions: int
+    base64: bool
+    def __init__(self, inputs: _Optional[_Iterable[_Union[EmbeddingInput, _Mapping]]] = ..., dimensions: _Optional[int] = ..., base64: _Optional[bool] = ...) -> None: ...
+
+class EmbeddingInput(_message.Message):
+    __slots__ = ("text", "tokens")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    tokens: TokenIds
+    def __init__(self, text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ...) -> None: ...
 
 class ChatPrompt(_message.Message):
     __slots__ = ("messages", "tools", "template_options_json", "continue_final_message")

@@ -1,4 +1,4 @@
-"""Embeddings through a server that has them: charged for their input, refused where nobody embeds."""
+"""Embeddings through a server or an engine that has them: charged for their input, refused where nobody embeds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import threading
 import uuid
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
-from tests.api.live.service import Account, eventually, make_model
+from tests.api.live.service import Account, Engine, eventually, make_model
 
 VECTORS = {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.25, -0.5]}]}
 
@@ -81,3 +82,48 @@ def test_upstream_without_embeddings_is_a_clear_refusal(account: Account, upstre
             account.client().embeddings.create(model=model, input="x")
     assert len(upstream.bodies) == 4
     account.assert_books_agree()
+
+
+@pytest.fixture
+def embedding_engine(folder: Path) -> Iterator[Engine]:
+    engine = Engine(folder, "embedding_dimensions = 8")
+    engine.start()
+    yield engine
+    engine.stop()
+
+
+def test_an_engine_that_embeds_serves_them_itself(account: Account, embedding_engine: Engine) -> None:
+    name = f"embedder-{uuid.uuid4().hex[:8]}"
+    make_model(name, embedding_engine.address)
+    eventually(lambda: account.http.get(f"/v1/models/{name}").status_code == 200)
+    client = account.client()
+    answer = client.embeddings.create(model=name, input=["one two", "three", "one two"])
+    first, second, third = (each.embedding for each in answer.data)
+    assert first == third != second
+    assert sum(value * value for value in first) == pytest.approx(1, abs=1e-5)
+    assert answer.usage.prompt_tokens == 5
+    record = account.record()
+    assert (record.protocol, record.prompt_tokens, record.completion_tokens) == ("embeddings", 5, 0)
+    plain = client.embeddings.create(model=name, input="one two", encoding_format="float", dimensions=4)
+    assert len(plain.data[0].embedding) == 4
+    # As numbers and as base64 it is one vector; cut, it is stretched to length 1 again.
+    longer = client.embeddings.create(model=name, input="one two", encoding_format="float")
+    assert longer.data[0].embedding == pytest.approx(first, abs=1e-6)
+    assert client.embeddings.create(model=name, input=[[5, 6], [7]]).usage.prompt_tokens == 3
+    with pytest.raises(openai.BadRequestError, match="the model has 8"):
+        client.embeddings.create(model=name, input="x", dimensions=9)
+    assert account.post("SAY: hi", model=name).status_code == 200
+    account.assert_books_agree()
+
+
+def test_an_engine_that_is_away_is_not_taken_for_one_that_cannot(account: Account, embedding_engine: Engine) -> None:
+    name = f"embedder-{uuid.uuid4().hex[:8]}"
+    embedding_engine.stop()
+    make_model(name, embedding_engine.address)
+    eventually(lambda: account.http.get(f"/v1/models/{name}").status_code == 200)
+    assert account.http.post("/v1/embeddings", json={"model": name, "input": "x"}).status_code == 503
+    embedding_engine.start()
+    answer = eventually(
+        lambda: account.http.post("/v1/embeddings", json={"model": name, "input": "x"}).json().get("data")
+    )
+    assert len(answer[0]["embedding"]) == 8

@@ -7,6 +7,7 @@ import pytest
 from inference_grpc.core.request import (
     ChatPrompt,
     Constraint,
+    Embedding,
     Message,
     Request,
     SamplingParams,
@@ -44,6 +45,7 @@ CHAT = ChatPrompt(
         Request("a", "x", constraint=Constraint("regex", "a+")),
         Request("a", "x", constraint=Constraint("grammar", "root ::= 'a'")),
         Request("a", "x", tool_choice=ToolChoice("named", ["add"], parallel=False)),
+        Request("a", "", embedding=Embedding(["x", [1, 2]], dimensions=3, base64=True)),
         Request("a", "x", tool_choice=ToolChoice("allowed", ["add", "sub"])),
         Request("a", "x", tool_choice=ToolChoice("auto", parallel=False)),
     ],

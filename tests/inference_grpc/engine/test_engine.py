@@ -11,7 +11,7 @@ import pytest
 
 from inference_grpc.config import EngineConfig
 from inference_grpc.core.batch import Batch, SampledToken
-from inference_grpc.core.request import ChatPrompt, Constraint, Message, Request, Tool, ToolChoice
+from inference_grpc.core.request import ChatPrompt, Constraint, Embedding, Message, Request, Tool, ToolChoice
 from inference_grpc.engine import load_backend
 from inference_grpc.errors import (
     DeviceFault,
@@ -352,6 +352,7 @@ def test_closing_ends_open_requests_and_refuses_new_ones(make_client: MakeClient
     ("request_", "error", "param"),
     [
         (complete("x", n=0), InvalidRequest, "n"),
+        (complete("", embedding=Embedding(["x"])), InvalidRequest, "model"),
         (complete("x", max_tokens=-1), InvalidRequest, "max_tokens"),
         (complete("x", top_logprobs=21), InvalidRequest, "top_logprobs"),
         (complete("x", stop=[""]), InvalidRequest, "stop"),
