@@ -33,7 +33,10 @@ class Watch:
         self.position = position
         self.memory_kib.append(rss_kib())
         self.seen_s.append((time.perf_counter(), summary.done))
-        self.path.write_text(str(position))
+        # At once, or a kill in between would leave an empty file.
+        unfinished = self.path.with_suffix(".new")
+        unfinished.write_text(str(position))
+        unfinished.replace(self.path)
 
 
 def make_accounts(bench: Any, count: int) -> list[int]:
@@ -98,7 +101,8 @@ def run_until_killed(bench: Any, watch: Watch, now: datetime, share: float, acco
         time.sleep(0.2)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return int(watch.path.read_text())
+    # A run that is killed before its first report begins anew.
+    return int(watch.path.read_text()) if watch.path.exists() else 0
 
 
 def table(bench: Any, accounts: int, started: datetime) -> list[str]:

@@ -15,7 +15,7 @@ FORBIDDEN = {
     "a secret of a payment provider": r"\b[sr]k_live_" + r"\w{8,}|\bwhsec_[A-Za-z0-9]{24,}",
     "a merge conflict": r"^(?:<{7}|>{7}) ",
 }
-BINARY = {".png", ".gguf", ".pdf", ".woff2", ".ttf", ".ico", ".bin", ".npz", ".br", ".gz", ".safetensors"}
+BINARY = {".png", ".gguf", ".pdf", ".woff2", ".ttf", ".ico", ".mo", ".bin", ".npz", ".br", ".gz", ".safetensors"}
 # Other people's texts, unchanged.
 FOREIGN = ("static/vendor/", "tests/browser/vendor/axe-core/", "LICENSE", "tests/architecture/data/")
 
