@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import stripe
+from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Sum
 from django.test import Client
@@ -465,3 +466,9 @@ def test_one_event_delivered_and_worked_many_times_at_once_is_booked_once(fake, 
     assert LedgerEntry.objects.filter(account__kind="cash").aggregate(t=Sum("amount_nano"))["t"] == (
         -invoice.total_minor * 10_000_000
     )
+
+
+@pytest.mark.parametrize(("key", "ids"), [("", []), ("rk_live_x", []), ("sk_test_x", ["billing.W001"])])
+def test_a_full_key_is_warned_of(settings, key, ids):
+    settings.STRIPE_SECRET_KEY = key
+    assert [found.id for found in run_checks(tags=["security"]) if found.id.startswith("billing.")] == ids
