@@ -8,6 +8,8 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
 
 from billing.ledger import selectors as ledger
 from portal.organizations import selectors as organizations
@@ -17,7 +19,7 @@ from portal.permissions import Permission
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    label: str
+    label: str | Promise
     url: str
     icon: str
     is_current: bool
@@ -25,63 +27,65 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    title: str
+    title: str | Promise
     links: list[Link]
 
 
+Pages = list[tuple[str | Promise, list[tuple[str | Promise, str, str]]]]
+
 # (title, [(label, icon, URL name)]): a view names the page that its own belongs to.
-MEMBER_PAGES = [
-    ("", [("Home", "house", "dashboard"), ("Playground", "message-square-text", "playground")]),
+MEMBER_PAGES: Pages = [
+    ("", [(_("Home"), "house", "dashboard"), (_("Playground"), "message-square-text", "playground")]),
     (
-        "Build",
+        _("Build"),
         [
-            ("API keys", "key-round", "api_keys"),
-            ("Management keys", "lock", "management_keys"),
-            ("Quick start", "terminal", "quickstart"),
-            ("Models", "boxes", "catalog"),
+            (_("API keys"), "key-round", "api_keys"),
+            (_("Management keys"), "lock", "management_keys"),
+            (_("Quick start"), "terminal", "quickstart"),
+            (_("Models"), "boxes", "catalog"),
         ],
     ),
     (
-        "Manage",
+        _("Manage"),
         [
-            ("Usage", "chart-column", "usage"),
-            ("Billing", "wallet", "billing"),
-            ("Exports", "download", "exports"),
-            ("Limits", "gauge", "limits"),
-            ("Alerts", "bell", "alerts"),
-            ("Members", "users", "members"),
-            ("Audit log", "history", "audit"),
-            ("Settings", "settings", "settings"),
+            (_("Usage"), "chart-column", "usage"),
+            (_("Billing"), "wallet", "billing"),
+            (_("Exports"), "download", "exports"),
+            (_("Limits"), "gauge", "limits"),
+            (_("Alerts"), "bell", "alerts"),
+            (_("Members"), "users", "members"),
+            (_("Audit log"), "history", "audit"),
+            (_("Settings"), "settings", "settings"),
         ],
     ),
 ]
-OPERATOR_PAGES = [
+OPERATOR_PAGES: Pages = [
     (
         "",
         [
-            ("Overview", "house", "operator_home"),
-            ("Operations", "activity", "operations"),
-            ("Organizations", "building-2", "operator_organizations"),
+            (_("Overview"), "house", "operator_home"),
+            (_("Operations"), "activity", "operations"),
+            (_("Organizations"), "building-2", "operator_organizations"),
         ],
     ),
     (
-        "Service",
+        _("Service"),
         [
-            ("Models and prices", "boxes", "operator_models"),
-            ("Volume and discounts", "tag", "operator_volume"),
-            ("Engines", "server", "operator_engines"),
-            ("Capacity and cost", "cpu", "capacity"),
+            (_("Models and prices"), "boxes", "operator_models"),
+            (_("Volume and discounts"), "tag", "operator_volume"),
+            (_("Engines"), "server", "operator_engines"),
+            (_("Capacity and cost"), "cpu", "capacity"),
         ],
     ),
     (
-        "Money",
+        _("Money"),
         [
-            ("Invoice run", "receipt", "operator_invoices"),
-            ("Reconciliation", "scale", "operator_reconciliation"),
-            ("Retention", "clock", "operator_retention"),
-            ("Payment events", "credit-card", "operator_events"),
-            ("Promo codes", "gift", "operator_promo_codes"),
-            ("Tax rates", "file-text", "operator_tax_rates"),
+            (_("Invoice run"), "receipt", "operator_invoices"),
+            (_("Reconciliation"), "scale", "operator_reconciliation"),
+            (_("Retention"), "clock", "operator_retention"),
+            (_("Payment events"), "credit-card", "operator_events"),
+            (_("Promo codes"), "gift", "operator_promo_codes"),
+            (_("Tax rates"), "file-text", "operator_tax_rates"),
         ],
     ),
 ]
@@ -93,8 +97,6 @@ NEEDED = {
     "alerts": Permission.VIEW_ALERTS,
     "audit": Permission.VIEW_AUDIT,
 }
-
-Pages = list[tuple[str, list[tuple[str, str, str]]]]
 
 
 def _navigation(pages: Pages, section: str, member: Member | None) -> list[Group]:

@@ -24,8 +24,8 @@ from portal.operator import finance_views as finance
 from portal.operator import money_views as operator_money
 from portal.operator import reconciliation_views as operator_reconciliation
 from portal.operator import retention_views as operator_retention
-from portal.operator import volume_views as operator_volume
 from portal.operator import views as operator
+from portal.operator import volume_views as operator_volume
 from portal.organizations import views as organizations
 from portal.playground import views as playground
 from portal.quotas import views as quotas

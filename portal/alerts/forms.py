@@ -5,6 +5,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
 
 from billing.money import parse_nano
 from portal.alerts.kinds import BudgetWindow, RuleKind
@@ -31,20 +32,20 @@ THRESHOLDS_LIMIT = 10
 class AlertRuleForm(forms.Form):
     """`scope` is empty for the organization, else project:ID or api_key:ID."""
 
-    what = forms.ChoiceField(choices=list(CHOICES.items()), initial="budget:month", label="Watch")
+    what = forms.ChoiceField(choices=list(CHOICES.items()), initial="budget:month", label=_("Watch"))
     amount = forms.CharField(
         required=False,
         max_length=20,
-        help_text="The budget; the credit that should be left; or the least spend of an unusual hour.",
+        help_text=_("The budget; the credit that should be left; or the least spend of an unusual hour."),
         widget=forms.TextInput({"inputmode": "decimal", "placeholder": "100.00"}),
     )
     thresholds = forms.CharField(
         required=False,
         max_length=60,
-        label="Percent",
-        help_text="Of the budget, as 50, 80, 100; of an ordinary hour, as 300; or of failing calls, as 20.",
+        label=_("Percent"),
+        help_text=_("Of the budget, as 50, 80, 100; of an ordinary hour, as 300; or of failing calls, as 20."),
     )
-    scope = forms.ChoiceField(required=False, label="Applies to")
+    scope = forms.ChoiceField(required=False, label=_("Applies to"))
 
     def __init__(
         self, *args: Any, name: str, projects: Sequence[Project], api_keys: Sequence[ApiKey], **kwargs: Any
@@ -69,13 +70,13 @@ class AlertRuleForm(forms.Form):
         except ValueError as error:
             raise ValidationError(str(error)) from None
         if not 0 < amount_nano < 2**63:
-            raise ValidationError("Enter an amount above zero, such as 100.00.")
+            raise ValidationError(_("Enter an amount above zero, such as 100.00."))
         return amount_nano
 
     def clean_thresholds(self) -> list[int]:
         parts = self.cleaned_data["thresholds"].replace("%", " ").replace(",", " ").split()
         if not all(part.isdecimal() and int(part) > 0 for part in parts):
-            raise ValidationError("Enter whole percentages above zero, such as 50, 80, 100.")
+            raise ValidationError(_("Enter whole percentages above zero, such as 50, 80, 100."))
         if len(parts) > THRESHOLDS_LIMIT:
             raise ValidationError(f"Enter at most {THRESHOLDS_LIMIT} percentages.")
         return sorted({int(part) for part in parts})
@@ -110,12 +111,12 @@ class AlertRuleForm(forms.Form):
 class WebhookForm(forms.Form):
     url = forms.CharField(
         max_length=500,
-        label="Address",
+        label=_("Address"),
         widget=forms.URLInput({"placeholder": "https://example.com/hooks/tokens"}),
-        help_text="Events are sent here by POST, signed.",
+        help_text=_("Events are sent here by POST, signed."),
     )
     description = forms.CharField(required=False, max_length=100)
 
 
 class ChangeWebhookForm(WebhookForm):
-    is_enabled = forms.BooleanField(required=False, label="Switched on")
+    is_enabled = forms.BooleanField(required=False, label=_("Switched on"))

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class RuleKind(models.TextChoices):
-    BUDGET = "budget", "Budget"
-    CREDIT = "credit", "Low credit"
-    SPEND_ANOMALY = "spend_anomaly", "Unusual spend"
-    FAILURES = "failures", "Failing calls"
-    SOFT_LIMIT = "soft_limit", "Soft limits passed"
+    BUDGET = "budget", _("Budget")
+    CREDIT = "credit", _("Low credit")
+    SPEND_ANOMALY = "spend_anomaly", _("Unusual spend")
+    FAILURES = "failures", _("Failing calls")
+    SOFT_LIMIT = "soft_limit", _("Soft limits passed")
 
 
 class BudgetWindow(models.TextChoices):
-    DAY = "day", "day"
-    WEEK = "week", "week"
-    MONTH = "month", "month"
+    DAY = "day", _("day")
+    WEEK = "week", _("week")
+    MONTH = "month", _("month")
 
 
 class DeliveryState(models.TextChoices):
-    PENDING = "pending", "Waiting"
-    DELIVERED = "delivered", "Delivered"
-    FAILED = "failed", "Failed"
+    PENDING = "pending", _("Waiting")
+    DELIVERED = "delivered", _("Delivered")
+    FAILED = "failed", _("Failed")

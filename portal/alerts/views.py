@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from portal import access
@@ -67,7 +68,7 @@ def rule_new(request: HttpRequest, slug: str) -> HttpResponse:
         except PortalError as error:
             form.add_error(None, str(error))
         else:
-            messages.success(request, "The alert is set and watched from now on.")
+            messages.success(request, _("The alert is set and watched from now on."))
             return redirect("portal:alerts", slug)
     return _page(request, member, form)
 
@@ -78,5 +79,5 @@ def rule_remove(request: HttpRequest, slug: str, rule_id: int) -> HttpResponse:
     member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
     rule = access.alert_rule_for(request.user, slug, rule_id, Permission.MANAGE_ALERTS)
     services.remove_rule(rule=rule, actor=member.user)
-    messages.success(request, "The alert is removed.")
+    messages.success(request, _("The alert is removed."))
     return redirect("portal:alerts", slug)

@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
@@ -62,7 +63,7 @@ def change(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
     try:
         if form.is_valid():
             services.change(endpoint=endpoint, actor=member.user, **form.cleaned_data)
-            messages.success(request, "The webhook is changed.")
+            messages.success(request, _("The webhook is changed."))
         else:
             messages.error(request, " ".join(str(error) for errors in form.errors.values() for error in errors))
     except PortalError as error:
@@ -87,7 +88,7 @@ def test(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
     member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
     endpoint = access.webhook_for(request.user, slug, webhook_id, Permission.MANAGE_ALERTS)
     delivery = services.send_test(endpoint=endpoint, actor=member.user)
-    messages.success(request, "A test is on its way; reload to see what became of it.")
+    messages.success(request, _("A test is on its way; reload to see what became of it."))
     return redirect("portal:delivery", slug, delivery.id)
 
 
@@ -97,7 +98,7 @@ def remove(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
     member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
     endpoint = access.webhook_for(request.user, slug, webhook_id, Permission.MANAGE_ALERTS)
     services.remove(endpoint=endpoint, actor=member.user)
-    messages.success(request, "The webhook is removed.")
+    messages.success(request, _("The webhook is removed."))
     return redirect("portal:webhooks", slug)
 
 
@@ -145,5 +146,5 @@ def resend(request: HttpRequest, slug: str, delivery_id: int) -> HttpResponse:
     except PortalError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, "It is sent again; reload to see what became of it.")
+        messages.success(request, _("It is sent again; reload to see what became of it."))
     return redirect("portal:delivery", slug, delivery_id)

@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 
 from django import forms
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from billing.money import parse_nano
 from portal.api_keys.models import ApiKey
@@ -51,14 +52,14 @@ class RulesForm(forms.Form):
         choices=Route.choices,
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        label="Allowed APIs",
-        help_text="None ticked: all of them.",
+        label=_("Allowed APIs"),
+        help_text=_("None ticked: all of them."),
     )
     models = forms.MultipleChoiceField(
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        label="Allowed models",
-        help_text="None ticked: all of them, also those published later.",
+        label=_("Allowed models"),
+        help_text=_("None ticked: all of them, also those published later."),
     )
     networks = NetworksField()
 
@@ -78,15 +79,15 @@ class RulesForm(forms.Form):
 
 class ApiKeyForm(RulesForm):
     name = forms.CharField(
-        max_length=100, help_text="What it is for, such as laptop or production.", widget=forms.TextInput()
+        max_length=100, help_text=_("What it is for, such as laptop or production."), widget=forms.TextInput()
     )
     project = forms.ModelChoiceField(Project.objects.none(), empty_label=None)
     expires = forms.ChoiceField(required=False, choices=list(LIFETIMES.items()))
     budget = forms.CharField(
         required=False,
         max_length=20,
-        label="Budget per month",
-        help_text="Calls beyond it are refused. Empty: no budget of its own.",
+        label=_("Budget per month"),
+        help_text=_("Calls beyond it are refused. Empty: no budget of its own."),
         widget=forms.TextInput({"inputmode": "decimal", "placeholder": "25.00"}),
     )
 
@@ -112,7 +113,7 @@ class ApiKeyForm(RulesForm):
         except ValueError as error:
             raise forms.ValidationError(str(error)) from None
         if not 0 < amount_nano < 2**63:
-            raise forms.ValidationError("Enter an amount above zero, such as 25.00.")
+            raise forms.ValidationError(_("Enter an amount above zero, such as 25.00."))
         return amount_nano
 
     def expires_at(self) -> datetime | None:
@@ -124,7 +125,7 @@ class ChangeKeyForm(RulesForm):
     name = forms.CharField(max_length=100)
     last_day = forms.DateField(
         required=False,
-        label="Last day",
+        label=_("Last day"),
         widget=forms.DateInput({"type": "date"}, format="%Y-%m-%d"),
     )
 
@@ -160,7 +161,7 @@ class ChangeKeyForm(RulesForm):
             and day != self._last_day(self._before)
             and day < timezone.now().astimezone(self._zone).date()
         ):
-            raise forms.ValidationError("This day is over; to end the key now, revoke it.")
+            raise forms.ValidationError(_("This day is over; to end the key now, revoke it."))
         return day
 
 
@@ -168,8 +169,8 @@ class RotateForm(forms.Form):
     overlap = forms.ChoiceField(
         choices=list(OVERLAPS.items()),
         initial="24",
-        label="The old secret ends",
-        help_text="Until then both work, so that programs can be changed one after the other.",
+        label=_("The old secret ends"),
+        help_text=_("Until then both work, so that programs can be changed one after the other."),
     )
 
     def duration(self) -> timedelta:
@@ -177,8 +178,8 @@ class RotateForm(forms.Form):
 
 
 class ManagementKeyForm(forms.Form):
-    name = forms.CharField(max_length=100, help_text="Which program acts with it, such as terraform.")
-    role = forms.ChoiceField(help_text="What it may do, as for a member.")
+    name = forms.CharField(max_length=100, help_text=_("Which program acts with it, such as terraform."))
+    role = forms.ChoiceField(help_text=_("What it may do, as for a member."))
     expires = forms.ChoiceField(required=False, choices=list(LIFETIMES.items()), initial="90")
     networks = NetworksField()
 

@@ -10,6 +10,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from portal.api_keys.routes import Route as Route
 from portal.organizations.models import Organization, Project
@@ -17,8 +18,8 @@ from portal.organizations.roles import Role
 
 
 class Purpose(models.TextChoices):
-    CLIENT = "client", "Client"
-    PLAYGROUND = "playground", "Playground"
+    CLIENT = "client", _("Client")
+    PLAYGROUND = "playground", _("Playground")
 
 
 class ApiKey(models.Model):

@@ -10,6 +10,7 @@ from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
@@ -115,7 +116,7 @@ def api_key(request: HttpRequest, slug: str, api_key_id: int) -> HttpResponse:
         except PortalError as error:
             form.add_error("name", str(error))
         else:
-            messages.success(request, "The key is changed; the gateways follow within seconds.")
+            messages.success(request, _("The key is changed; the gateways follow within seconds."))
             return redirect("portal:api_key", slug, api_key_id)
     return _key_page(request, member, found, form=form)
 
@@ -148,7 +149,7 @@ def rotate(request: HttpRequest, slug: str, api_key_id: int) -> HttpResponse:
     found = access.api_key_for(request.user, slug, api_key_id)
     form = RotateForm(request.POST)
     if not form.is_valid():
-        messages.error(request, "Choose when the old secret ends.")
+        messages.error(request, _("Choose when the old secret ends."))
         return redirect("portal:api_key", slug, api_key_id)
     try:
         issued = services.rotate(api_key=found, overlap=form.duration(), actor=member.user)

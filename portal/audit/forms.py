@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from django import forms
+from django.utils.translation import gettext_lazy as _
 
 from portal.audit.selectors import SUBJECTS, EventFilters
 from portal.organizations.models import Organization
@@ -13,10 +14,10 @@ class AuditFilterForm(forms.Form):
     """All optional; what cannot be read is left out by the page and named by the management API."""
 
     about = forms.ChoiceField(required=False, choices=[("", "Everything"), *SUBJECTS.items()])
-    person = forms.CharField(required=False, max_length=254, label="Who")
-    text = forms.CharField(required=False, max_length=200, label="What")
-    start = forms.DateField(required=False, label="From", widget=forms.DateInput({"type": "date"}))
-    end = forms.DateField(required=False, label="Until", widget=forms.DateInput({"type": "date"}))
+    person = forms.CharField(required=False, max_length=254, label=_("Who"))
+    text = forms.CharField(required=False, max_length=200, label=_("What"))
+    start = forms.DateField(required=False, label=_("From"), widget=forms.DateInput({"type": "date"}))
+    end = forms.DateField(required=False, label=_("Until"), widget=forms.DateInput({"type": "date"}))
 
     def filters(self, organization: Organization) -> EventFilters:
         """Days are those of the organization's zone; the last one is included."""

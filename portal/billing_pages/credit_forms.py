@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
 
 from billing.accounts.services import LANGUAGES
 from billing.exports.models import ExportFormat, ExportKind
@@ -61,42 +62,44 @@ class MoneyForm(forms.Form):
 class TopUpForm(MoneyForm):
     """`key` is made with the form, so that one form opens one payment however often it is sent."""
 
-    amount = AmountField(help_text="Between 5 and 50,000. Tax is added where it is due.")
-    keeps_card = forms.BooleanField(required=False, label="Keep the card for auto-recharge and unpaid invoices")
+    amount = AmountField(help_text=_("Between 5 and 50,000. Tax is added where it is due."))
+    keeps_card = forms.BooleanField(required=False, label=_("Keep the card for auto-recharge and unpaid invoices"))
     key = forms.UUIDField(widget=forms.HiddenInput)
 
 
 class PromoForm(forms.Form):
-    code = forms.CharField(max_length=60, label="Code", widget=forms.TextInput({"autocomplete": "off"}))
+    code = forms.CharField(max_length=60, label=_("Code"), widget=forms.TextInput({"autocomplete": "off"}))
 
 
 class AutoRechargeForm(MoneyForm):
-    is_enabled = forms.BooleanField(required=False, label="Buy credit when it runs low")
-    threshold = AmountField(label="When less is left than")
-    amount = AmountField(label="Buy at least", help_text="More if it takes more to get above the line, in one charge.")
-    ceiling = AmountField(label="But at most in a month")
+    is_enabled = forms.BooleanField(required=False, label=_("Buy credit when it runs low"))
+    threshold = AmountField(label=_("When less is left than"))
+    amount = AmountField(
+        label=_("Buy at least"), help_text=_("More if it takes more to get above the line, in one charge.")
+    )
+    ceiling = AmountField(label=_("But at most in a month"))
 
 
 class LanguageForm(forms.Form):
     language = forms.ChoiceField(
-        choices=list(LANGUAGES.items()), help_text="Of invoices and reminders, with its dates and money."
+        choices=list(LANGUAGES.items()), help_text=_("Of invoices and reminders, with its dates and money.")
     )
 
 
 class ExportForm(forms.Form):
-    kind = forms.ChoiceField(choices=ExportKind.choices, label="What")
-    file_format = forms.ChoiceField(choices=ExportFormat.choices, label="Format")
-    period = forms.CharField(max_length=7, label="Month", widget=forms.TextInput({"type": "month"}))
+    kind = forms.ChoiceField(choices=ExportKind.choices, label=_("What"))
+    file_format = forms.ChoiceField(choices=ExportFormat.choices, label=_("Format"))
+    period = forms.CharField(max_length=7, label=_("Month"), widget=forms.TextInput({"type": "month"}))
     group_by = forms.ChoiceField(
         choices=[(name, _DIVISION_NAMES[name]) for name in DIVISIONS],
         required=False,
-        label="Divided by",
-        help_text="For showback and chargeback.",
+        label=_("Divided by"),
+        help_text=_("For showback and chargeback."),
     )
-    project = forms.ChoiceField(required=False, help_text="For requests.")
-    api_key = forms.ChoiceField(required=False, label="API key", help_text="For requests.")
-    model = forms.ChoiceField(required=False, help_text="For requests.")
-    end_user = forms.CharField(required=False, max_length=256, label="End user", help_text="For requests.")
+    project = forms.ChoiceField(required=False, help_text=_("For requests."))
+    api_key = forms.ChoiceField(required=False, label=_("API key"), help_text=_("For requests."))
+    model = forms.ChoiceField(required=False, help_text=_("For requests."))
+    end_user = forms.CharField(required=False, max_length=256, label=_("End user"), help_text=_("For requests."))
 
     def __init__(
         self,

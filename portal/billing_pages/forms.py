@@ -5,6 +5,7 @@ from typing import Any
 
 from django import forms
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from billing.accounts.services import ADDRESS_FIELDS
 from billing.usage.selectors import UsageFilters
@@ -20,11 +21,11 @@ class UsageFilterForm(forms.Form):
     """Filters in the URL. An odd value filters nothing and is shown as an error at its field."""
 
     model = forms.ChoiceField(required=False)
-    api_key = forms.ChoiceField(required=False, label="API key")
+    api_key = forms.ChoiceField(required=False, label=_("API key"))
     project = forms.ChoiceField(required=False)
     status = forms.ChoiceField(required=False)
-    start = forms.DateField(required=False, label="From", widget=forms.DateInput({"type": "date"}))
-    end = forms.DateField(required=False, label="To", widget=forms.DateInput({"type": "date"}))
+    start = forms.DateField(required=False, label=_("From"), widget=forms.DateInput({"type": "date"}))
+    end = forms.DateField(required=False, label=_("To"), widget=forms.DateInput({"type": "date"}))
 
     def __init__(self, data: Any, *, organization: Organization, projects: list[Project]) -> None:
         super().__init__(data)
@@ -69,20 +70,20 @@ def _midnight(date: Any) -> datetime:
 class BillingDetailsForm(forms.Form):
     """Whom invoices are addressed to."""
 
-    email = forms.EmailField(label="E-mail for invoices", max_length=254)
+    email = forms.EmailField(label=_("E-mail for invoices"), max_length=254)
     legal_name = forms.CharField(required=False, max_length=200)
-    address_line1 = forms.CharField(required=False, max_length=200, label="Address")
-    address_line2 = forms.CharField(required=False, max_length=200, label="Address, second line")
+    address_line1 = forms.CharField(required=False, max_length=200, label=_("Address"))
+    address_line2 = forms.CharField(required=False, max_length=200, label=_("Address, second line"))
     postal_code = forms.CharField(required=False, max_length=32)
     city = forms.CharField(required=False, max_length=120)
-    region = forms.CharField(required=False, max_length=120, label="State or region")
+    region = forms.CharField(required=False, max_length=120, label=_("State or region"))
     country = forms.RegexField(
         r"^[A-Za-z]{2}$",
         required=False,
-        help_text="Two letters, such as DE.",
+        help_text=_("Two letters, such as DE."),
         error_messages={"invalid": "Enter the two-letter country code, such as DE."},
     )
-    tax_id = forms.CharField(required=False, max_length=64, label="Tax number")
+    tax_id = forms.CharField(required=False, max_length=64, label=_("Tax number"))
 
     def clean_country(self) -> str:
         return str(self.cleaned_data["country"]).upper()

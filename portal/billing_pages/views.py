@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext_lazy as _
 
 from billing.accounts import selectors as accounts
 from billing.accounts.services import ADDRESS_FIELDS
@@ -74,7 +75,7 @@ def details(request: HttpRequest, slug: str) -> HttpResponse:
         except InvalidAccount as error:
             form.add_error(error.field if error.field in form.fields else None, str(error))
         else:
-            messages.success(request, "The billing details are saved. Issued invoices keep theirs.")
+            messages.success(request, _("The billing details are saved. Issued invoices keep theirs."))
             return redirect("portal:billing", slug)
     context = {"form": form, "language_form": language_form, "tax_check": last_check(account.tax_id)}
     status = 400 if form.errors or language_form.errors else 200

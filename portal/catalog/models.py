@@ -7,6 +7,7 @@ from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 
 class Model(models.Model):
@@ -46,8 +47,8 @@ class Model(models.Model):
 
 
 class DeploymentKind(models.TextChoices):
-    ENGINE = "engine", "Engine (gRPC)"
-    OPENAI_COMPATIBLE = "openai_compatible", "OpenAI-compatible upstream"
+    ENGINE = "engine", _("Engine (gRPC)")
+    OPENAI_COMPATIBLE = "openai_compatible", _("OpenAI-compatible upstream")
 
 
 class Deployment(models.Model):

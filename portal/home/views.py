@@ -9,6 +9,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from billing.pricing import selectors as pricing
 from billing.usage import selectors as usage
@@ -59,20 +60,26 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponse:
     latest = usage.usage_page(organization_id, limit=6).rows
     has_key = api_keys.client_keys(member.organization).exists()
     steps = [
-        Step("Prove your e-mail address", "Done: this is how you sign in.", True, "", ""),
-        Step("Create an API key", "It is shown once; keep it like a password.", has_key, "Create a key", "api_keys"),
+        Step(_("Prove your e-mail address"), _("Done: this is how you sign in."), True, "", ""),
         Step(
-            "Make your first call",
-            "Paste a snippet, or try the playground.",
+            _("Create an API key"),
+            _("It is shown once; keep it like a password."),
+            has_key,
+            _("Create a key"),
+            "api_keys",
+        ),
+        Step(
+            _("Make your first call"),
+            _("Paste a snippet, or try the playground."),
             bool(latest),
-            "Open the quick start",
+            _("Open the quick start"),
             "quickstart",
         ),
         Step(
-            "See what it cost",
-            "Every call is listed with its tokens, timings and cost.",
+            _("See what it cost"),
+            _("Every call is listed with its tokens, timings and cost."),
             bool(latest),
-            "Open usage",
+            _("Open usage"),
             "usage",
         ),
     ]

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext_lazy as _
 
 from billing.rollups.service import ServiceFilters
 from portal.catalog import selectors as catalog
@@ -64,20 +65,20 @@ class CapacityForm(forms.Form):
         min_value=Decimal("0.1"),
         max_digits=12,
         decimal_places=2,
-        label="Tokens per second",
+        label=_("Tokens per second"),
     )
     compare_with = forms.DecimalField(
         required=False,
         min_value=Decimal("0.1"),
         max_digits=12,
         decimal_places=2,
-        label="Compared with",
+        label=_("Compared with"),
     )
-    gpus = forms.IntegerField(required=False, min_value=1, max_value=4096, label="GPUs of a deployment")
+    gpus = forms.IntegerField(required=False, min_value=1, max_value=4096, label=_("GPUs of a deployment"))
     gpu_hour = forms.DecimalField(
-        required=False, min_value=Decimal(0), max_digits=10, decimal_places=4, label="Price of a GPU hour"
+        required=False, min_value=Decimal(0), max_digits=10, decimal_places=4, label=_("Price of a GPU hour")
     )
-    load = forms.IntegerField(required=False, min_value=1, max_value=100, label="Load, percent")
+    load = forms.IntegerField(required=False, min_value=1, max_value=100, label=_("Load, percent"))
 
     DEFAULTS = {"gpus": 1, "gpu_hour": Decimal("2.00"), "load": 70}
 

@@ -31,14 +31,16 @@ class Range:
     span: timedelta
     grain_s: int
     step_s: int
+    # Of the samples of deployments, which have no days.
+    sample_grain_s: int
     # Of the table by group, which has no time axis: the range begins at a whole one, so that table and charts agree.
     group_grain_s: int
 
 
 RANGES = {
-    "15m": Range("15 min", timedelta(minutes=15), 60, 60, 60),
-    "24h": Range("24 h", timedelta(hours=24), 900, 900, 3600),
-    "30d": Range("30 d", timedelta(days=30), 3600, 21_600, 86_400),
+    "15m": Range("15 min", timedelta(minutes=15), 60, 60, 60, 60),
+    "24h": Range("24 h", timedelta(hours=24), 900, 900, 900, 3600),
+    "30d": Range("30 d", timedelta(days=30), 86_400, 86_400, 3600, 86_400),
 }
 DEFAULT_RANGE = "15m"
 GROUPS: dict[Group, str] = {"model": "Model", "deployment": "Deployment", "organization": "Organization"}
@@ -161,7 +163,7 @@ def _deployment_ids(filters: ServiceFilters) -> list[int] | None:
 def _gauges_over_time(filters: ServiceFilters, start: datetime, chosen: Range) -> dict[int, _GaugeSums]:
     parameters: dict[str, Any] = {
         "step_s": chosen.step_s,
-        "grain_s": chosen.grain_s,
+        "grain_s": chosen.sample_grain_s,
         "start": start,
         "deployment_ids": _deployment_ids(filters),
     }

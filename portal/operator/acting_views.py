@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from portal import access
@@ -24,7 +25,7 @@ def begin(request: HttpRequest, slug: str) -> HttpResponse:
         raise Http404("No such organization.")
     form = ActingForm(request.POST)
     if not form.is_valid():
-        messages.error(request, "Say why you act for this organization; it is written to its audit log.")
+        messages.error(request, _("Say why you act for this organization; it is written to its audit log."))
         return redirect("portal:operator_organization", slug)
     acting.start(
         session=request.session,

@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
 
 from billing.money import MINOR_DIGITS, parse_nano
 from portal.billing_pages.credit_forms import AmountField, MoneyForm
@@ -15,16 +16,16 @@ _DATE = {"type": "date"}
 
 
 class PromoCodeForm(forms.Form):
-    code = forms.CharField(required=False, max_length=40, help_text="Empty: one is made up that nobody can guess.")
-    description = forms.CharField(max_length=200, help_text="Stands in the ledger of whoever redeems it.")
-    amount = AmountField(label="Credit")
+    code = forms.CharField(required=False, max_length=40, help_text=_("Empty: one is made up that nobody can guess."))
+    description = forms.CharField(max_length=200, help_text=_("Stands in the ledger of whoever redeems it."))
+    amount = AmountField(label=_("Credit"))
     currency = forms.ChoiceField(choices=CURRENCIES)
-    max_redemptions = forms.IntegerField(min_value=1, max_value=1_000_000, initial=100, label="How many times")
+    max_redemptions = forms.IntegerField(min_value=1, max_value=1_000_000, initial=100, label=_("How many times"))
     valid_until = forms.DateField(
-        required=False, label="Redeem before", widget=forms.DateInput(_DATE), help_text="Empty: no end."
+        required=False, label=_("Redeem before"), widget=forms.DateInput(_DATE), help_text=_("Empty: no end.")
     )
     credit_days = forms.IntegerField(
-        required=False, min_value=1, max_value=3650, label="Credit lasts, days", help_text="Empty: for ever."
+        required=False, min_value=1, max_value=3650, label=_("Credit lasts, days"), help_text=_("Empty: for ever.")
     )
 
     def clean_amount(self) -> int:
@@ -36,21 +37,21 @@ class PromoCodeForm(forms.Form):
 
 
 class TaxRateForm(forms.Form):
-    country = forms.CharField(min_length=2, max_length=2, help_text="Two letters, such as DE.")
-    name = forms.CharField(max_length=40, initial="VAT", help_text="As invoices call it.")
+    country = forms.CharField(min_length=2, max_length=2, help_text=_("Two letters, such as DE."))
+    name = forms.CharField(max_length=40, initial="VAT", help_text=_("As invoices call it."))
     percent = forms.DecimalField(min_value=0, max_value=99, max_digits=7, decimal_places=4)
-    effective_from = forms.DateField(label="From", widget=forms.DateInput(_DATE))
+    effective_from = forms.DateField(label=_("From"), widget=forms.DateInput(_DATE))
 
 
 class FeeForm(MoneyForm):
-    name = forms.CharField(max_length=120, help_text="As the invoice calls it.")
+    name = forms.CharField(max_length=120, help_text=_("As the invoice calls it."))
     quantity = forms.IntegerField(min_value=1, max_value=1_000_000, initial=1)
-    unit_amount = AmountField(label="Amount a month, each")
-    starts_on = forms.DateField(label="From", widget=forms.DateInput(_DATE))
+    unit_amount = AmountField(label=_("Amount a month, each"))
+    starts_on = forms.DateField(label=_("From"), widget=forms.DateInput(_DATE))
 
 
 class FeeEndForm(forms.Form):
-    ends_on = forms.DateField(label="First day without it", widget=forms.DateInput(_DATE))
+    ends_on = forms.DateField(label=_("First day without it"), widget=forms.DateInput(_DATE))
 
 
 class RefundForm(MoneyForm):
@@ -63,14 +64,14 @@ class ExemptionForm(forms.Form):
     tax_exemption = forms.CharField(
         required=False,
         max_length=40,
-        label="Exempt from tax because of",
-        help_text="Such as the number of a certificate; stands on invoices. Empty: tax is charged.",
+        label=_("Exempt from tax because of"),
+        help_text=_("Such as the number of a certificate; stands on invoices. Empty: tax is charged."),
     )
 
 
 class CreditNoteForm(MoneyForm):
-    amount = AmountField(label="Amount, tax included")
-    reason = forms.CharField(max_length=300, help_text="Stands on the credit note.")
+    amount = AmountField(label=_("Amount, tax included"))
+    reason = forms.CharField(max_length=300, help_text=_("Stands on the credit note."))
     key = forms.UUIDField(widget=forms.HiddenInput)
 
 
@@ -81,7 +82,7 @@ class ReasonForm(forms.Form):
 class PaymentForm(forms.Form):
     """Money that came outside of the provider, for all that is due."""
 
-    reference = forms.CharField(max_length=120, help_text="Such as the bank's reference; one reference pays once.")
+    reference = forms.CharField(max_length=120, help_text=_("Such as the bank's reference; one reference pays once."))
 
     def clean_reference(self) -> str:
         return str(self.cleaned_data["reference"]).strip()

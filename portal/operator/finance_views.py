@@ -11,6 +11,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from billing.accounts import selectors as accounts
@@ -96,7 +97,7 @@ def tax_rates(request: HttpRequest) -> HttpResponse:
         except InvalidTaxRate as error:
             form.add_error(error.field, str(error))
         else:
-            messages.success(request, "The rate is set. Issued invoices keep theirs.")
+            messages.success(request, _("The rate is set. Issued invoices keep theirs."))
             return redirect("portal:operator_tax_rates")
     context = {"form": form, "rates": tax.all_rates()}
     status = 400 if form.errors else 200
@@ -209,7 +210,7 @@ def fee_new(request: HttpRequest, slug: str) -> HttpResponse:
         except InvalidFee as error:
             form.add_error(error.field if error.field in form.fields else None, str(error))
         else:
-            messages.success(request, "The fee is agreed; it stands on the next invoice.")
+            messages.success(request, _("The fee is agreed; it stands on the next invoice."))
             return redirect("portal:operator_money", slug)
     return _money_page(request, tenant, fee_form=form)
 
@@ -239,7 +240,7 @@ def exemption(request: HttpRequest, slug: str) -> HttpResponse:
         return _money_page(request, tenant, exemption_form=form)
     actor = access.require_operator(request.user)
     services.set_exemption(organization=tenant, tax_exemption=form.cleaned_data["tax_exemption"], actor=actor)
-    messages.success(request, "The exemption is saved; issued invoices keep their tax.")
+    messages.success(request, _("The exemption is saved; issued invoices keep their tax."))
     return redirect("portal:operator_money", slug)
 
 

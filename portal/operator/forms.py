@@ -5,6 +5,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
 
 from billing.money import parse_nano, to_decimal
 
@@ -25,23 +26,23 @@ class CreditForm(forms.Form):
     """`key` is made with the form, so that one form gives once however often it is sent."""
 
     amount = forms.CharField(
-        max_length=24, help_text="Such as 25.00.", widget=forms.TextInput({"inputmode": "decimal"})
+        max_length=24, help_text=_("Such as 25.00."), widget=forms.TextInput({"inputmode": "decimal"})
     )
-    reason = forms.CharField(max_length=300, help_text="The organization sees it in its ledger.")
+    reason = forms.CharField(max_length=300, help_text=_("The organization sees it in its ledger."))
     key = forms.UUIDField(widget=forms.HiddenInput)
 
     def clean_amount(self) -> int:
         amount = _amount(self.cleaned_data["amount"])
         if not 0 < amount <= 10**15:
-            raise ValidationError("Enter an amount above zero, and at most 1,000,000.")
+            raise ValidationError(_("Enter an amount above zero, and at most 1,000,000."))
         return amount
 
 
 class TermsForm(forms.Form):
     credit_limit = forms.CharField(
         max_length=24,
-        label="Credit limit",
-        help_text="How far the organization may owe. Zero is prepaid.",
+        label=_("Credit limit"),
+        help_text=_("How far the organization may owe. Zero is prepaid."),
         widget=forms.TextInput({"inputmode": "decimal"}),
     )
     reason = forms.CharField(max_length=300)
@@ -49,7 +50,7 @@ class TermsForm(forms.Form):
     def clean_credit_limit(self) -> int:
         amount = _amount(self.cleaned_data["credit_limit"])
         if not 0 <= amount <= 10**18:
-            raise ValidationError("Enter zero or more, and at most 1,000,000,000.")
+            raise ValidationError(_("Enter zero or more, and at most 1,000,000,000."))
         return amount
 
 
@@ -61,19 +62,19 @@ class ActingForm(forms.Form):
     """How an operator enters an organization's pages."""
 
     role = forms.ChoiceField(
-        choices=[("viewer", "Look, change nothing"), ("admin", "Do what an admin may")], label="In order to"
+        choices=[("viewer", "Look, change nothing"), ("admin", "Do what an admin may")], label=_("In order to")
     )
-    reason = forms.CharField(max_length=300, help_text="The organization sees it in its audit log.")
+    reason = forms.CharField(max_length=300, help_text=_("The organization sees it in its audit log."))
 
 
 class RunForm(forms.Form):
-    period = forms.CharField(max_length=7, label="Month", widget=forms.TextInput({"type": "month"}))
+    period = forms.CharField(max_length=7, label=_("Month"), widget=forms.TextInput({"type": "month"}))
     action = forms.ChoiceField(choices=[("preview", "Preview"), ("run", "Run")])
 
     def clean_period(self) -> str:
         period = str(self.cleaned_data["period"])
         if not re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", period):
-            raise ValidationError("Enter a month as YYYY-MM, such as 2026-11.")
+            raise ValidationError(_("Enter a month as YYYY-MM, such as 2026-11."))
         return period
 
     def is_preview(self) -> bool:
@@ -84,10 +85,10 @@ class RunForm(forms.Form):
 class PeriodForm(forms.Form):
     """A month of reconciliation, and why what does not match in it is waived."""
 
-    period = forms.RegexField(r"^\d{4}-(0[1-9]|1[0-2])$", label="Month", help_text="YYYY-MM, in UTC.")
+    period = forms.RegexField(r"^\d{4}-(0[1-9]|1[0-2])$", label=_("Month"), help_text=_("YYYY-MM, in UTC."))
     waiver = forms.CharField(
         max_length=500,
         required=False,
-        label="Waiver",
-        help_text="Why unmatched calls are accepted. Kept with your name.",
+        label=_("Waiver"),
+        help_text=_("Why unmatched calls are accepted. Kept with your name."),
     )

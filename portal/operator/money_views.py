@@ -9,6 +9,7 @@ from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from billing.errors import InvalidPeriod
@@ -71,7 +72,7 @@ def run(request: HttpRequest) -> HttpResponse:
     actor = access.require_operator(request.user)
     form = RunForm(request.POST)
     if not form.is_valid():
-        messages.error(request, "Enter a month as YYYY-MM, such as 2026-11.")
+        messages.error(request, _("Enter a month as YYYY-MM, such as 2026-11."))
         return redirect("portal:operator_invoices")
     period = form.cleaned_data["period"]
     try:

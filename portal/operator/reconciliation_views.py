@@ -11,6 +11,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from billing.errors import InvalidPeriod, PeriodOpen, PeriodUnmatched
@@ -79,7 +80,7 @@ def close(request: HttpRequest) -> HttpResponse:
     actor = access.require_operator(request.user)
     form = PeriodForm(request.POST)
     if not form.is_valid():
-        messages.error(request, "Enter a month as YYYY-MM, and a reason of at most 500 characters.")
+        messages.error(request, _("Enter a month as YYYY-MM, and a reason of at most 500 characters."))
         return redirect("portal:operator_reconciliation")
     try:
         _close(form.cleaned_data["period"], form.cleaned_data["waiver"], actor)

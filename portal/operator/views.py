@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.cache import cache
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from billing.accounts import selectors as accounts
@@ -35,7 +35,6 @@ from portal.organizations.models import Organization
 from portal.pages import operator_page
 
 PAGE_SIZE = 50
-MISMATCHES_KEPT_S = 60
 
 
 @login_required
@@ -44,8 +43,6 @@ def overview(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     deployments = catalog.deployments()
     week_ago = now - timedelta(days=7)
-    # Reads every call of the week.
-    mismatches = cache.get_or_set("operator:mismatches", lambda: _open_mismatches(week_ago, now), MISMATCHES_KEPT_S)
     week = service.over_time(ServiceFilters(), floor(week_ago, HOUR_S), now, grain_s=HOUR_S, step_s=7 * DAY_S)
     context = {
         "organization_count": Organization.objects.count(),
@@ -54,14 +51,10 @@ def overview(request: HttpRequest) -> HttpResponse:
         "deployments": deployments,
         "statuses": status.read(deployment.id for deployment in deployments),
         "calls": sum(sums.requests for sums in week.values()),
-        "mismatches": mismatches,
+        "mismatches": sum(rate.unmatched for rate in reconciliation.day_rates(week_ago, now)),
         "held_nano": usage.total_hold_nano(),
     }
     return operator_page(request, "operator_home", "portal/operator/overview.html", context)
-
-
-def _open_mismatches(start: datetime, end: datetime) -> int:
-    return sum(not mismatch.is_settled for mismatch in reconciliation.mismatches(start, end, now=end))
 
 
 @login_required
@@ -142,7 +135,7 @@ def change_terms(request: HttpRequest, slug: str) -> HttpResponse:
         actor=access.require_operator(request.user),
         reason=form.cleaned_data["reason"],
     )
-    messages.success(request, "The credit limit is set.")
+    messages.success(request, _("The credit limit is set."))
     return redirect("portal:operator_organization", slug)
 
 

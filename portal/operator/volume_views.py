@@ -10,6 +10,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from billing.errors import InvalidPrice, KeyReused
@@ -75,7 +76,7 @@ def tiers(request: HttpRequest) -> HttpResponse:
         services.change_volume_tiers(tiers=forms.tiers(), actor=actor)
     except InvalidPrice as error:
         return _page(request, 400, tier_forms=forms, tiers_error=str(error))
-    messages.success(request, "The tiers are saved. What this month was given already stays.")
+    messages.success(request, _("The tiers are saved. What this month was given already stays."))
     return redirect("portal:operator_volume")
 
 
@@ -125,5 +126,5 @@ def discount(request: HttpRequest) -> HttpResponse:
     except (InvalidPrice, KeyReused) as error:
         form.add_error(None, str(error))
         return _page(request, 400, discount_form=form)
-    messages.success(request, "The discount is given. It follows the list price while it lasts.")
+    messages.success(request, _("The discount is given. It follows the list price while it lasts."))
     return redirect("portal:operator_volume")

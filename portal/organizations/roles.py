@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class Role(models.TextChoices):
-    OWNER = "owner", "Owner"
-    ADMIN = "admin", "Admin"
-    BILLING = "billing", "Billing"
-    DEVELOPER = "developer", "Developer"
-    VIEWER = "viewer", "Viewer"
+    OWNER = "owner", _("Owner")
+    ADMIN = "admin", _("Admin")
+    BILLING = "billing", _("Billing")
+    DEVELOPER = "developer", _("Developer")
+    VIEWER = "viewer", _("Viewer")
 
 
 DESCRIPTIONS = {

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_POST
 
@@ -98,7 +99,7 @@ def share_end(request: HttpRequest, slug: str, share_id: int) -> HttpResponse:
     if not _may_unshare(member, found):
         raise PermissionDenied("Only who shared the conversation, or an admin, can end that.")
     unshare(shared=found, actor=member.user)
-    messages.success(request, "The conversation is no longer shared.")
+    messages.success(request, _("The conversation is no longer shared."))
     return redirect("portal:playground", slug)
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
 
 from billing.money import parse_nano
 from portal.api_keys.models import ApiKey
@@ -32,23 +33,23 @@ CHOICES = {
 class QuotaForm(forms.Form):
     """`scope` is empty for the organization, else project:ID, api_key:ID or member:ID."""
 
-    scope = forms.ChoiceField(required=False, label="Applies to")
-    what = forms.ChoiceField(choices=list(CHOICES.items()), label="Limits")
+    scope = forms.ChoiceField(required=False, label=_("Applies to"))
+    what = forms.ChoiceField(choices=list(CHOICES.items()), label=_("Limits"))
     amount = forms.CharField(
         max_length=30,
-        label="At most",
-        help_text="A whole number; for spend an amount of money, such as 25.50. Zero refuses everything.",
+        label=_("At most"),
+        help_text=_("A whole number; for spend an amount of money, such as 25.50. Zero refuses everything."),
         widget=forms.TextInput({"inputmode": "decimal"}),
     )
-    model = forms.ChoiceField(required=False, label="Model")
+    model = forms.ChoiceField(required=False, label=_("Model"))
     mode = forms.ChoiceField(
         choices=Mode.choices,
         initial=Mode.HARD,
         required=False,
-        label="When there is no room",
-        help_text="To try a limit out, only log: the call goes through, and the log says that it had no room.",
+        label=_("When there is no room"),
+        help_text=_("To try a limit out, only log: the call goes through, and the log says that it had no room."),
     )
-    reason = forms.CharField(required=False, max_length=500, help_text="Kept in the audit log.")
+    reason = forms.CharField(required=False, max_length=500, help_text=_("Kept in the audit log."))
 
     def __init__(
         self,

@@ -6,38 +6,39 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from portal.api_keys.models import ApiKey
 from portal.organizations.models import Member, Organization, Project
 
 
 class QuotaKind(models.TextChoices):
-    REQUESTS = "requests", "Requests"
-    TOKENS = "tokens", "Tokens"
-    INPUT_TOKENS = "input_tokens", "Input tokens"
-    OUTPUT_TOKENS = "output_tokens", "Output tokens"
-    SPEND = "spend", "Spend"
-    CONCURRENCY = "concurrency", "Requests at the same time"
+    REQUESTS = "requests", _("Requests")
+    TOKENS = "tokens", _("Tokens")
+    INPUT_TOKENS = "input_tokens", _("Input tokens")
+    OUTPUT_TOKENS = "output_tokens", _("Output tokens")
+    SPEND = "spend", _("Spend")
+    CONCURRENCY = "concurrency", _("Requests at the same time")
 
 
 class Window(models.TextChoices):
     """A minute is the last 60 s; a day, a week (from Monday) and a month are the calendar's, in the organization's
     time zone; lifetime never begins anew."""
 
-    MINUTE = "minute", "per minute"
-    DAY = "day", "per day"
-    WEEK = "week", "per week"
-    MONTH = "month", "per month"
-    LIFETIME = "lifetime", "in all"
-    NOW = "now", "at any moment"
+    MINUTE = "minute", _("per minute")
+    DAY = "day", _("per day")
+    WEEK = "week", _("per week")
+    MONTH = "month", _("per month")
+    LIFETIME = "lifetime", _("in all")
+    NOW = "now", _("at any moment")
 
 
 class Mode(models.TextChoices):
     """What happens to a call that has no room. Whatever the mode, the call is counted."""
 
-    HARD = "hard", "Refuse the call"
-    SOFT = "soft", "Let it through and alert"
-    SHADOW = "shadow", "Let it through and only log"
+    HARD = "hard", _("Refuse the call")
+    SOFT = "soft", _("Let it through and alert")
+    SHADOW = "shadow", _("Let it through and only log")
 
 
 class Quota(models.Model):

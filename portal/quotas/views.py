@@ -7,6 +7,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from billing.ledger import selectors as ledger
@@ -43,7 +44,7 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
     )
     if request.method == "POST" and form.is_valid():
         services.change_quota(organization=organization, actor=member.user, **form.cleaned_data["quota"])
-        messages.success(request, "The limit is set and applies to the next request.")
+        messages.success(request, _("The limit is set and applies to the next request."))
         return redirect("portal:limits", slug)
     context = {
         "form": form,
@@ -85,5 +86,5 @@ def remove(request: HttpRequest, slug: str, quota_id: int) -> HttpResponse:
         member=quota.member,
         model=quota.model,
     )
-    messages.success(request, "The limit is removed.")
+    messages.success(request, _("The limit is removed."))
     return redirect("portal:limits", slug)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,9 +10,10 @@ from django import forms, template
 from django.forms import BoundField
 from django.templatetags.static import static
 from django.utils import timezone
-from django.utils.formats import date_format
+from django.utils.formats import date_format, get_format, number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from billing.money import format_minor, format_nano
 
@@ -32,10 +34,27 @@ def icon(name: str) -> SafeString:
     return format_html('<svg class="icon" aria-hidden="true"><use href="{}#{}"></use></svg>', sprite, name)
 
 
+_AMOUNT = re.compile(r"(-?)([^\d-]+)(\d.*)")
+
+
+def _local(number: str) -> str:
+    """An English number in the reader's form: 1,234.5 as 1.234,5."""
+    return number.translate({44: get_format("THOUSAND_SEPARATOR"), 46: get_format("DECIMAL_SEPARATOR")})
+
+
+def _local_money(amount: str) -> str:
+    """An English amount in the reader's form. Where the decimal sign is a comma, the currency stands behind."""
+    found = _AMOUNT.fullmatch(amount)
+    if get_format("DECIMAL_SEPARATOR") == "." or found is None:
+        return amount
+    sign, currency, number = found.groups()
+    return f"{sign}{_local(number)}\N{NO-BREAK SPACE}{currency.strip()}"
+
+
 @register.filter
 def money(amount_nano: int | None, currency: str = "USD") -> str:
     """The exact amount, from nano-units."""
-    return "–" if amount_nano is None else format_nano(amount_nano, currency)
+    return "–" if amount_nano is None else _local_money(format_nano(amount_nano, currency))
 
 
 @register.filter
@@ -46,18 +65,18 @@ def money_short(amount_nano: int | None, currency: str = "USD") -> str:
     step = 10_000_000 if abs(amount_nano) >= 10_000_000 or amount_nano == 0 else 100_000
     rounded = (abs(amount_nano) + step // 2) // step * step
     if rounded == 0 and amount_nano:
-        return format_nano(amount_nano, currency)
-    return format_nano(rounded if amount_nano >= 0 else -rounded, currency)
+        return _local_money(format_nano(amount_nano, currency))
+    return _local_money(format_nano(rounded if amount_nano >= 0 else -rounded, currency))
 
 
 @register.filter
 def cents(amount_minor: int | None, currency: str = "USD") -> str:
-    return "–" if amount_minor is None else format_minor(amount_minor, currency)
+    return "–" if amount_minor is None else _local_money(format_minor(amount_minor, currency))
 
 
 @register.filter
 def count(number: int | None) -> str:
-    return "–" if number is None else f"{number:,}"
+    return "–" if number is None else number_format(number, force_grouping=True)
 
 
 @register.filter
@@ -68,8 +87,9 @@ def count_short(number: int | None) -> str:
     for size, unit in ((1_000_000_000, "B"), (1_000_000, "M"), (10_000, "K")):
         if number >= size:
             divisor = 1_000 if unit == "K" else size
-            return f"{number / divisor:.3g}{unit}" if number / divisor < 1000 else f"{number / divisor:,.0f}{unit}"
-    return f"{number:,}"
+            short = f"{number / divisor:.3g}" if number / divisor < 1000 else f"{number / divisor:,.0f}"
+            return f"{_local(short)}{unit}"
+    return number_format(number, force_grouping=True)
 
 
 @register.filter
@@ -80,7 +100,7 @@ def duration(milliseconds: float | None) -> str:
     if milliseconds < 1000:
         return f"{milliseconds:.0f} ms"
     if milliseconds < 60_000:
-        return f"{milliseconds / 1000:.2f} s"
+        return f"{_local(f'{milliseconds / 1000:.2f}')} s"
     minutes, seconds = divmod(round(milliseconds / 1000), 60)
     return f"{minutes} min {seconds} s"
 
@@ -89,12 +109,12 @@ def duration(milliseconds: float | None) -> str:
 def percent(ratio: float | None) -> str:
     if ratio is None:
         return "–"
-    return "100 %" if ratio == 1 else f"{min(ratio, 0.99999) * 100:.3f}".rstrip("0").rstrip(".") + " %"
+    return "100 %" if ratio == 1 else _local(f"{min(ratio, 0.99999) * 100:.3f}".rstrip("0").rstrip(".")) + " %"
 
 
 @register.filter
 def percent_short(ratio: float) -> str:
-    return f"{ratio * 100:.1f} %"
+    return _local(f"{ratio * 100:.1f}") + " %"
 
 
 @register.filter
@@ -139,14 +159,14 @@ def day(moment: datetime | None) -> SafeString | str:
 def ago(moment: datetime | None) -> SafeString | str:
     """Short and relative: just now, 5 min ago, 3 h ago, else the day."""
     if moment is None:
-        return "never"
+        return _("never")
     seconds = (timezone.now() - moment).total_seconds()
     if seconds < 60:
-        text = "just now"
+        text = _("just now")
     elif seconds < 3600:
-        text = f"{seconds // 60:.0f} min ago"
+        text = _("%(count)d min ago") % {"count": seconds // 60}
     elif seconds < 86_400:
-        text = f"{seconds // 3600:.0f} h ago"
+        text = _("%(count)d h ago") % {"count": seconds // 3600}
     else:
         return day(moment)
     return _tagged(moment, text)

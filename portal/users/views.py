@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from portal.users.forms import ProfileForm
@@ -19,7 +20,7 @@ def profile(request: HttpRequest) -> HttpResponse:
     form = ProfileForm(request.POST or None, instance=user)
     if request.method == "POST" and form.is_valid():
         form.save()
-        messages.success(request, "Your name is saved.")
+        messages.success(request, _("Your name is saved."))
         return redirect("portal:profile")
     return render(request, "portal/users/profile.html", {"form": form}, status=400 if form.errors else 200)
 
@@ -35,7 +36,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
 def end_session(request: HttpRequest, session_id: int) -> HttpResponse:
     if not end(user=signed_in(request), session_ids=[session_id]):
         raise Http404("No such session.")
-    messages.success(request, "That browser is signed out.")
+    messages.success(request, _("That browser is signed out."))
     return redirect("portal:sessions")
 
 

@@ -16,7 +16,7 @@
   const themes = ["system", "light", "dark"];
   const showTheme = () => {
     const label = document.querySelector("[data-theme-label]");
-    if (label) label.textContent = `Theme: ${root.dataset.theme || "system"}`;
+    if (label) label.textContent = { light: gettext("Theme: light"), dark: gettext("Theme: dark") }[root.dataset.theme] ?? gettext("Theme: system");
   };
   on("click", "[data-theme-next]", () => {
     const next = themes[(themes.indexOf(root.dataset.theme || "system") + 1) % themes.length];
@@ -88,7 +88,7 @@
     const before = { label: label?.textContent, icon: use?.getAttribute("href") };
     if (button.classList.contains("is-copied")) return;
     button.classList.add("is-copied");
-    if (label) label.textContent = "Copied";
+    if (label) label.textContent = gettext("Copied");
     use?.setAttribute("href", before.icon.replace(/#.*/, "#check"));
     setTimeout(() => {
       button.classList.remove("is-copied");

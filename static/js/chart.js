@@ -1,10 +1,11 @@
 // Stacked bars over time, drawn by uPlot from the JSON that data-chart names. Colours are read from the design tokens.
 (() => {
   "use strict";
-  const number = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
-  const exact = new Intl.NumberFormat("en");
+  const locale = document.documentElement.lang === "en" ? "en-GB" : document.documentElement.lang;
+  const number = new Intl.NumberFormat(locale, { notation: "compact", maximumFractionDigits: 1 });
+  const exact = new Intl.NumberFormat(locale);
   const money = (currency, digits) =>
-    new Intl.NumberFormat("en", { style: "currency", currency, maximumFractionDigits: digits });
+    new Intl.NumberFormat(locale, { style: "currency", currency, currencyDisplay: "narrowSymbol", maximumFractionDigits: digits });
 
   const token = (name) => {
     // light-dark() is resolved by the browser only where a colour is used.
@@ -19,8 +20,8 @@
   const label = (key, by) => {
     const date = new Date(by === "hour" ? key : `${key}T00:00`);
     return by === "hour"
-      ? date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })
-      : date.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+      ? date.toLocaleTimeString(locale, { hour: "2-digit", minute: "2-digit" })
+      : date.toLocaleDateString(locale, { day: "numeric", month: "short" });
   };
 
   const draw = (card, data) => {
@@ -32,7 +33,7 @@
     if (!sum) {
       const empty = document.createElement("p");
       empty.className = "chart-empty";
-      empty.textContent = "Nothing yet in this period. The first call fills this chart.";
+      empty.textContent = gettext("Nothing yet in this period. The first call fills this chart.");
       box.append(empty);
       return;
     }
@@ -123,7 +124,7 @@
       address.searchParams.set("metric", metric);
       const answer = await fetch(address, { headers: { Accept: "application/json" } });
       if (!answer.ok) {
-        card.querySelector("[data-plot]").textContent = "The chart could not be loaded. Reload the page to try again.";
+        card.querySelector("[data-plot]").textContent = gettext("The chart could not be loaded. Reload the page to try again.");
         return;
       }
       data = await answer.json();

@@ -5,8 +5,9 @@
   if (!page) return;
   const RETRY_MS = [1000, 2000, 5000, 10000];
   const STALE_S = 30;
-  const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
-  const exact = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+  const locale = document.documentElement.lang === "en" ? "en-GB" : document.documentElement.lang;
+  const compact = new Intl.NumberFormat(locale, { notation: "compact", maximumFractionDigits: 1 });
+  const exact = new Intl.NumberFormat(locale, { maximumFractionDigits: 1 });
 
   const seconds = (value) => {
     if (value >= 100) return `${Math.round(value)} s`;
@@ -25,25 +26,25 @@
     throughput: [
       (value) => compact.format(value),
       (view) => [
-        ["Output", view.throughput.output],
-        ["Input", view.throughput.input],
-        ["Cached input", view.throughput.cached],
+        [gettext("Output"), view.throughput.output],
+        [gettext("Input"), view.throughput.input],
+        [gettext("Cached input"), view.throughput.cached],
       ],
     ],
     kv: [share, (view) => percents(view.gauges.kv), 1],
     load: [
       (value) => exact.format(value),
       (view) => [
-        ["Queue", view.gauges.waiting],
-        ["Batch", view.gauges.running],
-        ["Streams", view.gauges.streams],
+        [gettext("Queue"), view.gauges.waiting],
+        [gettext("Batch"), view.gauges.running],
+        [gettext("Streams"), view.gauges.streams],
       ],
     ],
     shares: [
       share,
       (view) => [
-        ["Prefix hits", view.gauges.prefix_hit],
-        ["Accepted drafts", view.gauges.acceptance],
+        [gettext("Prefix hits"), view.gauges.prefix_hit],
+        [gettext("Accepted drafts"), view.gauges.acceptance],
       ],
       1,
     ],
@@ -55,7 +56,7 @@
   const most = (series, count) => {
     if (series.length <= count) return series;
     const rest = series.slice(count - 1).map(([, values]) => values);
-    return [...series.slice(0, count - 1), ["others", rest[0].map((_, at) => rest.reduce((sum, row) => sum + row[at], 0))]];
+    return [...series.slice(0, count - 1), [gettext("others"), rest[0].map((_, at) => rest.reduce((sum, row) => sum + row[at], 0))]];
   };
 
   const token = (name) => {
@@ -71,8 +72,8 @@
   const time = (at, isLong) => {
     const date = new Date(at * 1000);
     return isLong
-      ? date.toLocaleDateString("en-GB", { day: "numeric", month: "short" })
-      : date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+      ? date.toLocaleDateString(locale, { day: "numeric", month: "short", timeZone: "UTC" })
+      : date.toLocaleTimeString(locale, { hour: "2-digit", minute: "2-digit" });
   };
 
   let view = null;
@@ -110,7 +111,7 @@
     if (!hasData) {
       known?.plot.destroy();
       plots.delete(name);
-      empty(box, name === "failures" || name === "refusals" ? "None in this period." : "Nothing was measured in this period.");
+      empty(box, name === "failures" || name === "refusals" ? gettext("None in this period.") : gettext("Nothing was measured in this period."));
       legend(name, format, []);
       return;
     }
@@ -158,7 +159,7 @@
               tip.hidden = at == null;
               if (at == null) return;
               const moment = new Date(self.data[0][at] * 1000);
-              const head = isLong ? `${time(self.data[0][at], true)}, ${time(self.data[0][at], false)}` : time(self.data[0][at], false);
+              const head = time(self.data[0][at], isLong);
               tip.textContent = [head, ...self.series.slice(1).map((row, index) => `${row.label}: ${print(format, self.data[index + 1][at])}`)].join("\n");
               tip.title = moment.toISOString();
               const left = self.valToPos(self.data[0][at], "x") + self.over.offsetLeft;
@@ -177,7 +178,7 @@
   const PRESENT = { kv: share, output_per_s: (value) => compact.format(value) };
   const cells = (row) => [
     [row.name],
-    [row.requests.toLocaleString("en"), "num"],
+    [row.requests.toLocaleString(locale), "num"],
     [print(share, row.failed_share), "num wide"],
     [compact.format(row.output), "num wide"],
     [print(seconds, row.ttft.p50), "num"],
@@ -193,7 +194,7 @@
     for (const box of page.querySelectorAll("[data-now]")) {
       const name = box.dataset.now;
       const value = view.present.sampled_at === null ? null : view.present[name];
-      box.textContent = print(PRESENT[name] ?? ((number) => number.toLocaleString("en")), value);
+      box.textContent = print(PRESENT[name] ?? ((number) => number.toLocaleString(locale)), value);
     }
     for (const box of page.querySelectorAll("[data-sum]")) {
       const value = view.sums[box.dataset.sum];
@@ -216,7 +217,7 @@
       const cell = document.createElement("td");
       cell.colSpan = 10;
       cell.className = "faint";
-      cell.textContent = "No calls in this period.";
+      cell.textContent = gettext("No calls in this period.");
       row.append(cell);
       rows.push(row);
     }
@@ -234,7 +235,7 @@
     const sampledAt = view?.present.sampled_at;
     const isStale = !sampledAt || view.now - sampledAt > STALE_S || (isOpen && Date.now() - receivedAt > STALE_S * 1000);
     badge.className = `badge ${!isOpen ? "badge-warn" : isStale ? "badge-bad" : "badge-ok"}`;
-    badge.textContent = !isOpen ? "Not connected" : isStale ? "No samples" : "Live";
+    badge.textContent = !isOpen ? gettext("Not connected") : isStale ? gettext("No samples") : gettext("Live");
     note.textContent = !isOpen
       ? "Trying again; the figures below are from the last reading."
       : isStale
@@ -265,7 +266,7 @@
   const load = async () => {
     const answer = await fetch(page.dataset.address, { headers: { Accept: "application/json" } });
     if (!answer.ok) {
-      for (const box of page.querySelectorAll("[data-line]")) empty(box, "This could not be loaded. Correct the filters, or reload the page.");
+      for (const box of page.querySelectorAll("[data-line]")) empty(box, gettext("This could not be loaded. Correct the filters, or reload the page."));
       return;
     }
     show(await answer.json());
