@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 EngineKind = Literal["torch", "scripted"]
 DEVICES = ("cpu", "cuda")
+ADMISSIONS = ("grow", "whole")
 ENGINE_KINDS: tuple[EngineKind, ...] = ("torch", "scripted")
 
 
@@ -103,6 +104,13 @@ class EngineConfig:
         default=256,
         metadata=_about("ENGINE_PREFILL_TOKENS", "Prompt tokens that one step computes at most.", minimum=1),
     )
+    admission: str = field(
+        default="grow",
+        metadata=_about(
+            "ENGINE_ADMISSION",
+            "grow: run what fits now and preempt when pages run out; whole: run only what fits to its last token.",
+        ),
+    )
     queue_limit: int = field(
         default=256, metadata=_about("ENGINE_QUEUE_LIMIT", "Requests that may wait; one more is refused.", minimum=1)
     )
@@ -194,6 +202,8 @@ def _check(config: EngineConfig) -> None:
         raise _refuse("kind", config.kind, f"use one of {', '.join(ENGINE_KINDS)}.")
     if config.device not in DEVICES:
         raise _refuse("device", config.device, f"use one of {', '.join(DEVICES)}.")
+    if config.admission not in ADMISSIONS:
+        raise _refuse("admission", config.admission, f"use one of {', '.join(ADMISSIONS)}.")
     if config.batch_invariant > 1:
         raise _refuse("batch_invariant", config.batch_invariant, "use 0 or 1.")
     if not config.model:

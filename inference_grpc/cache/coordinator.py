@@ -86,16 +86,16 @@ class CacheCoordinator:
             sequence.cached_tokens = sequence.computed
         return True
 
-    def fork(self, parent: Sequence, child: Sequence) -> bool:
+    def fork(self, parent: Sequence, child: Sequence, *, reserve: int = 0) -> bool:
         """Let `child`, a choice of the same prompt, go on from where this step brings `parent`: the end of the prompt.
 
         They share the full pages; the last, partly filled one and the state are copied, since both will write on.
-        False, and nothing changed, if there is too little memory.
+        False, and nothing changed, if there is too little memory to do so and leave `reserve` pages.
         """
         tokens = parent.prompt_tokens
         full = tokens // self.page_tokens
         partial = self.pages_for(tokens) - full
-        if partial > self.pool.available or (self._has_state and not self.slots.available):
+        if partial + reserve > self.pool.available or (self._has_state and not self.slots.available):
             return False
         for page_id in parent.page_ids[:full]:
             self.pool.share(page_id)

@@ -63,8 +63,9 @@ class Sequence:
     host_state: int | None = None
     # The coordinator: positions at which chunks of it must end because the state there is to be kept.
     checkpoints: list[int] = field(default_factory=list)
-    # The scheduler: the prompt has been computed once, or never will be.
+    # The scheduler: the prompt has been computed once, or never will be; the step at which it was submitted.
     prompt_done: bool = False
+    waits_since: int = 0
 
     # The coordinator: tokens found by prefix at the first admission; None before it.
     cached_tokens: int | None = None

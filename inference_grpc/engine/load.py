@@ -156,6 +156,7 @@ def assemble(
         max_sequences=config.max_sequences,
         prefill_tokens=config.prefill_tokens,
         block_tokens=model.block_tokens,
+        reserves_output=config.admission == "whole",
     )
     facts = BackendInfo(
         model=model.name,

@@ -2,7 +2,8 @@
 
 Every step takes one token of each decoding sequence and fills the rest of its token budget with chunks of prompts. A
 waiting sequence is admitted when there are pages for all its known tokens and one more for each running sequence to
-grow into; for a model with recurrent state a state slot too. When pages run out all the same, the least important
+grow into (or, where the whole output is reserved, for all that any of them may yet say); for a model with recurrent
+state a state slot too. When pages run out all the same, the least important
 sequence gives its memory back and waits. It goes on as if nothing had happened: from host memory, or, where there is no
 room, by computing its tokens again (often it finds its pages by prefix).
 """
@@ -15,13 +16,24 @@ from inference_grpc.cache.coordinator import CacheCoordinator
 from inference_grpc.core.batch import Batch, Chunk
 from inference_grpc.core.sequence import Sequence
 
+# Steps of waiting that are worth one priority: whoever waits long enough comes before any newcomer.
+AGING_STEPS = 512
+
 
 class Scheduler:
     def __init__(
-        self, cache: CacheCoordinator, *, max_sequences: int, prefill_tokens: int, block_tokens: int = 1
+        self,
+        cache: CacheCoordinator,
+        *,
+        max_sequences: int,
+        prefill_tokens: int,
+        block_tokens: int = 1,
+        reserves_output: bool = False,
     ) -> None:
-        """`block_tokens`: chunks of prompts end at multiples of it (see `model/interface.py`)."""
+        """`block_tokens`: chunks of prompts end at multiples of it (see `model/interface.py`). `reserves_output`: admit
+        only what has pages up to its last token, so that nothing has to be preempted."""
         self._cache = cache
+        self._reserves_output = reserves_output
         self._max_sequences = max_sequences
         self._block_tokens = block_tokens
         # Less than a block would never get on.
@@ -57,6 +69,7 @@ class Scheduler:
 
     def schedule(self) -> Batch:
         """The next step; empty only when there is nothing to do. Pages for all of it are held when it returns."""
+        self._waiting.steps += 1
         self.running.sort(key=_importance)
         granted, page_tokens = 0, self._cache.page_tokens
         while granted < len(self.running):
@@ -105,7 +118,8 @@ class Scheduler:
         """Further choices of a prompt that this step completes start with it, as far as there is room."""
         forks: list[Sequence] = []
         for follower in self._waiting.followers(leader):
-            if len(self.running) >= self._max_sequences or not self._cache.fork(leader, follower):
+            reserve = self._reserve(follower) if self._reserves_output else 0
+            if len(self.running) >= self._max_sequences or not self._cache.fork(leader, follower, reserve=reserve):
                 break
             self._waiting.remove(follower)
             self.running.append(follower)
@@ -115,11 +129,25 @@ class Scheduler:
 
     def _admit(self) -> Sequence | None:
         sequence = self._waiting.first()
-        if sequence is None or not self._cache.admit(sequence, reserve=len(self.running)):
+        if sequence is None or not self._cache.admit(sequence, reserve=self._reserve(sequence)):
             return None
         self._waiting.remove(sequence)
         self.running.append(sequence)
         return sequence
+
+    def _reserve(self, newcomer: Sequence) -> int:
+        """Pages that must be left for the running ones, and for a newcomer's output, when it is admitted."""
+        if not self._reserves_output:
+            return len(self.running)
+        known = self._cache.pages_for(len(newcomer.token_ids))
+        return (
+            self._pages_to_end(newcomer)
+            - known
+            + sum(self._pages_to_end(sequence) - len(sequence.page_ids) for sequence in self.running)
+        )
+
+    def _pages_to_end(self, sequence: Sequence) -> int:
+        return self._cache.pages_for(sequence.prompt_tokens + sequence.max_tokens)
 
     def _preempt(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
@@ -141,7 +169,8 @@ def _ahead(sequence: Sequence) -> list[int]:
 
 
 class _FairQueue:
-    """Waiting sequences: by priority, then by the tenant that was served least, then in order of arrival.
+    """Waiting sequences: by priority, then by the tenant that was served least, then in order of arrival. Waiting
+    raises the priority, so nobody waits for ever behind others.
 
     A tenant's count of served tokens only matters while it has work; one that comes back starts level with the least
     served of the others, so idling earns nothing.
@@ -150,6 +179,7 @@ class _FairQueue:
     def __init__(self) -> None:
         self._queues: dict[int, dict[str, deque[Sequence]]] = {}
         self._served: dict[str, int] = {}
+        self.steps = 0  # counted by the scheduler
 
     def __len__(self) -> int:
         return sum(len(queue) for tenants in self._queues.values() for queue in tenants.values())
@@ -161,6 +191,7 @@ class _FairQueue:
         if sequence.tenant not in self._served:
             active = running_tenants | {tenant for tenants in self._queues.values() for tenant in tenants}
             self._served[sequence.tenant] = min((self._served.get(tenant, 0) for tenant in active), default=0)
+        sequence.waits_since = self.steps
         self._queue_of(sequence).append(sequence)
 
     def append_first(self, sequence: Sequence) -> None:
@@ -168,15 +199,13 @@ class _FairQueue:
 
     def first(self) -> Sequence | None:
         """The next to be admitted. Further choices of a request wait for the pages of its prompt."""
-        for priority in sorted(self._queues, reverse=True):
-            ready = [
-                queue[0]
-                for queue in self._queues[priority].values()
-                if queue[0].leader is None or queue[0].leader.prompt_done
-            ]
-            if ready:
-                return min(ready, key=lambda sequence: (self._served[sequence.tenant], sequence.arrival))
-        return None
+        fronts = (queue[0] for tenants in self._queues.values() for queue in tenants.values())
+        ready = (front for front in fronts if front.leader is None or front.leader.prompt_done)
+        return min(ready, key=self._turn, default=None)
+
+    def _turn(self, sequence: Sequence) -> tuple[int, int, int]:
+        aged = sequence.priority + (self.steps - sequence.waits_since) // AGING_STEPS
+        return -aged, self._served[sequence.tenant], sequence.arrival
 
     def followers(self, leader: Sequence) -> list[Sequence]:
         queue = self._queues.get(leader.priority, {}).get(leader.tenant, ())

@@ -29,6 +29,7 @@ class World:
         block_tokens: int = 1,
         host_pages: int = 0,
         host_states: int = 0,
+        reserves_output: bool = False,
     ) -> None:
         self.cache = CacheCoordinator(
             pages=pages,
@@ -39,7 +40,11 @@ class World:
             host_states=host_states,
         )
         self.scheduler = Scheduler(
-            self.cache, max_sequences=max_sequences, prefill_tokens=prefill_tokens, block_tokens=block_tokens
+            self.cache,
+            max_sequences=max_sequences,
+            prefill_tokens=prefill_tokens,
+            block_tokens=block_tokens,
+            reserves_output=reserves_output,
         )
         self.shadow = ShadowModel(page_tokens=PAGE, has_state=state_slots > 0, block_tokens=block_tokens)
         self.finished: list[Sequence] = []
@@ -423,3 +428,37 @@ def test_a_kept_state_that_gives_way_is_found_again_in_host_memory() -> None:
         assert again.cached_tokens == 12
     world.cache.forget_prefixes()
     assert world.cache.host.spilled == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    requests=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20), st.integers(0, 2)), min_size=1, max_size=12),
+    pages=st.integers(11, 24),
+    state_slots=st.sampled_from([0, 4]),
+)
+def test_nothing_is_preempted_where_the_whole_output_is_reserved(
+    requests: list[tuple[int, int, int]], pages: int, state_slots: int
+) -> None:
+    world = World(pages=pages, state_slots=state_slots, block_tokens=4 if state_slots else 1, reserves_output=True)
+    for number, (prompt, output, steps) in enumerate(requests):
+        text = [n % 3 for n in range(prompt)]
+        leader = world.add(text, output=output)
+        if number % 3 == 0:
+            world.add(text, output=output, leader=leader)
+        for _ in range(steps):
+            world.step()
+    world.run()
+    assert world.scheduler.preemptions == 0
+
+
+def test_waiting_raises_the_priority_so_that_nobody_starves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference_grpc.engine.scheduler.AGING_STEPS", 10)
+    world = World(max_sequences=1)
+    patient = world.add([1, 2, 3], priority=0)
+    for _ in range(100):  # always one that is more important waits too
+        if world.scheduler.waiting < 3:
+            world.add([4, 5, 6], priority=2, tenant="ben")
+        world.step()
+        if patient in world.finished:
+            return
+    pytest.fail("it waits for ever")

@@ -140,6 +140,58 @@ def test_nvfp4_of_modelopt_and_of_compressed_tensors_are_the_same_bits(folder: P
     assert torch.equal(logits_of(paths[0]), logits_of(paths[1]))
 
 
+def test_matrices_that_share_a_product_keep_their_own_scales(folder: Path, tmp_path: Path) -> None:
+    gate = UP.replace("up_proj", "gate_proj")
+
+    def narrow(tensors: Tensors) -> None:
+        for name, size in ((gate, 1 / 64), (UP, 1.0)):
+            stored = quantize_nvfp4(tensors.pop(f"{name}.weight") * size)
+            tensors |= {
+                f"{name}.weight": stored.codes,
+                f"{name}.weight_scale": stored.scales,
+                f"{name}.weight_scale_2": stored.multiplier[0],
+            }
+
+    stored = rewritten(folder, tmp_path / "narrow", narrow)
+    read = {
+        name: open_checkpoint(stored).checkpoint.matrix(f"layers.1.mlp.{name}_proj", 128, 64) for name in ("gate", "up")
+    }
+    multipliers = [matrix.matrix.multiplier[0] for matrix in read.values() if isinstance(matrix, Nvfp4)]
+    assert multipliers[1] > 20 * multipliers[0]
+
+    def plain(tensors: Tensors) -> None:
+        tensors |= {f"{gate}.weight": read["gate"].to_float(), f"{UP}.weight": read["up"].to_float()}
+
+    torch.testing.assert_close(
+        logits_of(stored), logits_of(rewritten(folder, tmp_path / "plain", plain)), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_a_draft_layer_that_the_configuration_calls_quantized_is_read_as_it_is_stored(
+    folder: Path, tmp_path: Path
+) -> None:
+    claim = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": []}}
+    path = rewritten(
+        folder,
+        tmp_path / "m",
+        lambda tensors: tensors.update({n: v.bfloat16() for n, v in tensors.items() if n.startswith("mtp.")}),
+        **claim,
+    )
+    matrix = open_checkpoint(path).checkpoint.matrix("mtp.layers.0.mlp.up_proj", 128, 64)
+    assert isinstance(matrix, Plain)
+    assert matrix.format == "bf16"
+    assert bool(logits_of(path).isfinite().all())
+
+
+def test_scales_of_keys_and_values_are_one_whether_the_folder_has_them_or_not(folder: Path, tmp_path: Path) -> None:
+    def cast_recipe(tensors: Tensors) -> None:
+        attention = "model.layers.3.self_attn"
+        tensors |= {f"{attention}.k_proj.k_scale": torch.tensor(1.0), f"{attention}.v_proj.v_scale": torch.tensor(1.0)}
+
+    path = rewritten(folder, tmp_path / "m", cast_recipe)
+    assert torch.equal(logits_of(path), logits_of(folder))
+
+
 def test_a_scale_the_wrong_way_round_is_refused(folder: Path, tmp_path: Path) -> None:
     def change(tensors: Tensors) -> None:
         stored = quantize_nvfp4(tensors.pop(f"{UP}.weight"))
