@@ -31,8 +31,8 @@ DIALECTS = ("chat",) * 5 + ("messages",) * 2 + ("responses",) * 2 + ("completion
 # How long after its first byte a caller hangs up, at most.
 PATIENCE_S = 0.15
 CALL_TIMEOUT_S = 60.0
-# After a refusal or a broken connection, before the next call.
-PAUSE_S = 0.05
+# After a refusal or a broken connection, before the next call; twice as long after each that follows, as clients do.
+PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,7 @@ class Load:
 
     async def _caller(self, tenant: int) -> None:
         connection: Connection | None = None
+        pause_s = PAUSE_S
         while self.served < self.calls:
             plan = self._plan()
             if connection is None:
@@ -114,7 +115,8 @@ class Load:
                     connection = await Connection.open(self.port)
             if connection is None:
                 self.counts["unreachable"] += 1
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
                 continue
             outcome = Outcome(tenant, plan.is_falsified)
             try:
@@ -133,7 +135,10 @@ class Load:
                 connection.abort()
                 connection = None
             if result.startswith("refused") or result == "cut":
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            else:
+                pause_s = PAUSE_S
         if connection is not None:
             connection.abort()
 
