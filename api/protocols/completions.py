@@ -11,7 +11,7 @@ import orjson
 from msgspec import Meta, Struct
 
 from api.protocols.chat.translate import logit_bias, stop_strings
-from api.protocols.decoding import decode, ignored, refused
+from api.protocols.decoding import Count, Seed, TokenId, TopK, decode, ignored, refused
 from api.protocols.dialect import ErrorStyle
 from api.protocols.errors import BadRequest, missing
 from api.protocols.openai import DONE, KEEPALIVE, error_body, error_frame, usage_object
@@ -56,10 +56,10 @@ class StreamOptions(Struct):
 
 class Body(Struct, kw_only=True):
     model: str
-    prompt: str | list[str | int | list[int]] | None = None
-    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    prompt: str | list[str | TokenId | list[TokenId]] | None = None
+    max_tokens: Count | None = None
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
-    best_of: Annotated[int, Meta(ge=1)] | None = None
+    best_of: Count | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     stop: str | list[str] | None = None
@@ -67,9 +67,9 @@ class Body(Struct, kw_only=True):
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
+    top_k: TopK | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    seed: int | None = None
+    seed: Seed | None = None
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=2)] | None = None
@@ -153,8 +153,6 @@ def _prompts(prompt: str | list[str | int | list[int]] | None) -> list[str | lis
         if not item:
             path = f"prompt[{index}]" if len(prompts) > 1 else "prompt"
             raise BadRequest(f"'{path}' must not be empty.", path, "invalid_value")
-        if not isinstance(item, str) and min(item) < 0:
-            raise BadRequest("Token ids in 'prompt' must not be negative.", "prompt", "invalid_value")
     return prompts
 
 

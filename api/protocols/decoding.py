@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from functools import cache
-from typing import TypeVar, get_type_hints
+from typing import Annotated, TypeVar, get_type_hints
 
 import msgspec
 
@@ -30,6 +30,11 @@ _COMPARISONS = {"<=": "at most", ">=": "at least", "<": "below", ">": "above"}
 
 # What a refused field may hold all the same, for clients that always send it.
 NOTHING: tuple[object, ...] = (None, False, [], {})
+# Whole numbers as engines take them; a larger one is refused by name here.
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+TopK = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 METADATA_MAX_ENTRIES, METADATA_MAX_KEY, METADATA_MAX_VALUE = 16, 64, 512
 
 

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import msgspec
 import orjson
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from api.protocols.decoding import check_one_of, decode, one_of
+from api.protocols.decoding import Count, TokenId, check_one_of, decode, one_of
 from api.protocols.dialect import ErrorStyle
 from api.protocols.errors import BadRequest
 from api.protocols.openai import KEEPALIVE, error_body, error_frame
@@ -28,9 +28,9 @@ MAX_INPUTS = 2048
 
 class Body(Struct, kw_only=True):
     model: str
-    input: str | list[str | int | list[int]]
+    input: str | list[str | TokenId | list[TokenId]]
     encoding_format: Annotated[str, one_of("float", "base64")] | None = None
-    dimensions: Annotated[int, Meta(ge=1)] | None = None
+    dimensions: Count | None = None
     user: str | None = None
 
 

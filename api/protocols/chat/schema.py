@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from api.protocols.decoding import ignored, one_of, refused
+from api.protocols.decoding import Count, Seed, TopK, ignored, one_of, refused
 from api.protocols.thinking import EFFORTS
 
 MAX_CHOICES = 8
@@ -99,13 +99,13 @@ class Body(Struct, kw_only=True):
     messages: list[MessageParam]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
-    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_completion_tokens: Count | None = None
+    max_tokens: Count | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    seed: Seed | None = None
     stop: str | list[str] | None = None
     logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
@@ -123,7 +123,7 @@ class Body(Struct, kw_only=True):
     metadata: dict[str, str] | None = None
     modalities: list[Annotated[str, one_of("text")]] | None = None
     # Of other servers' clients: sampling and templates that OpenAI does not have.
-    top_k: Annotated[int, Meta(ge=0)] | None = None
+    top_k: TopK | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
     ignore_eos: bool | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from api.protocols.decoding import ignored, one_of, refused
+from api.protocols.decoding import Count, TopK, ignored, one_of, refused
 
 CACHE_CONTROL = ignored("prefixes are cached by themselves, whatever is marked")
 
@@ -102,12 +102,12 @@ class CountBody(Struct, kw_only=True):
 
 
 class Body(CountBody, kw_only=True):
-    max_tokens: Annotated[int, Meta(ge=1)]
+    max_tokens: Count
     stream: bool | None = None
     stop_sequences: list[str] | None = None
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
+    top_k: TopK | None = None
     metadata: Metadata | None = None
     container: Annotated[Any, refused("there are no code execution containers")] = None
     service_tier: Annotated[Any, ignored("there is one tier, 'standard'")] = None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from api.protocols.decoding import ignored, one_of, refused
+from api.protocols.decoding import Count, ignored, one_of, refused
 from api.protocols.thinking import EFFORTS
 
 
@@ -101,8 +101,8 @@ class InputBody(Struct, kw_only=True):
 
 class Body(InputBody, kw_only=True):
     stream: bool | None = None
-    max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
-    max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
+    max_output_tokens: Count | None = None
+    max_tool_calls: Count | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None

@@ -72,9 +72,7 @@ def test_a_revoked_key_is_refused_within_two_seconds_everywhere(account: Account
     eventually(lambda: statuses() == [401, 401], patience_s=2)
 
 
-def test_keys_of_an_archived_project_are_refused_everywhere_until_it_is_restored(
-    account: Account, webs: Any
-) -> None:
+def test_keys_of_an_archived_project_are_refused_everywhere_until_it_is_restored(account: Account, webs: Any) -> None:
     actor = account.api_key.created_by
     project = create_project(organization=account.organization, name="Old", actor=actor)
     headers = {"authorization": f"Bearer {issue(project=project, name='old', actor=actor).secret}"}
@@ -141,6 +139,46 @@ def test_an_unknown_model_is_named(account: Account) -> None:
 def test_a_wrong_field_is_named_by_its_path(account: Account, fields: dict[str, Any], code: str, param: str) -> None:
     assert_openai(account.post("x", **fields), 400, code, param)
     assert account.records() == []
+
+
+@pytest.mark.parametrize("number", [2**31, 10**40, -1])
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("chat/completions", "max_tokens"),
+        ("chat/completions", "max_completion_tokens"),
+        ("chat/completions", "top_k"),
+        ("completions", "max_tokens"),
+        ("completions", "top_k"),
+        ("completions", "prompt[0]"),
+        ("completions", "prompt[0][0]"),
+        ("messages", "max_tokens"),
+        ("messages", "top_k"),
+        ("responses", "max_output_tokens"),
+        ("embeddings", "dimensions"),
+        ("embeddings", "input[0]"),
+        ("embeddings", "input[0][0]"),
+    ],
+)
+def test_a_number_beyond_what_engines_take_is_named(account: Account, path: str, field: str, number: int) -> None:
+    messages = [{"role": "user", "content": "SAY: x"}]
+    body: dict[str, Any] = {"model": MODEL, "messages": messages, "input": "x", "prompt": "x", "max_tokens": 5}
+    name, depth = field.partition("[")[0], field.count("[")
+    body[name] = [[number]] if depth == 2 else [number] if depth else number
+    answer = account.http.post(f"/v1/{path}", json=body)
+    message = answer.json()["error"]["message"]
+    assert answer.status_code == 400, message
+    assert "embeddings" not in message
+    assert name in message or abs(number) > 2**64
+    assert not account.records()
+
+
+@pytest.mark.parametrize("seed", [2**63, -(2**63) - 1])
+def test_a_seed_has_64_bits(account: Account, seed: int) -> None:
+    assert_openai(account.post("SAY: x", seed=seed), 400, "invalid_value", "seed")
+    completion = account.http.post("/v1/completions", json={"model": MODEL, "prompt": "x", "seed": seed})
+    assert_openai(completion, 400, "invalid_value", "seed")
+    assert account.post("SAY: x", seed=2**63 - 1).status_code == 200
 
 
 def test_unknown_fields_pass(account: Account) -> None:

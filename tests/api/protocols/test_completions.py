@@ -69,7 +69,7 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"prompt": ""}, "prompt", "empty"),
     ({"prompt": ["a", ""]}, "prompt[1]", "empty"),
     ({"prompt": [1, "a"]}, "prompt", "mixes"),
-    ({"prompt": [-1]}, "prompt", "negative"),
+    ({"prompt": [-1]}, "prompt[0]", "at least 0"),
     ({"prompt": ["a"] * 33}, "prompt", "32"),
     ({"suffix": "x"}, "suffix", "end only"),
     ({"best_of": 3}, "best_of", "'n'"),
