@@ -164,36 +164,34 @@ def test_client_and_scripted_server_need_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-BREAKS_AT_STEP = """
+BREAKS_WITH_TWO = """
 import sys
 from inference_grpc.engine.runner import Runner
 from inference_grpc.server.__main__ import main
 
-run, steps = Runner.run, 0
+run = Runner.run
 
 def run_or_break(self, batch):
-    global steps
-    steps += 1
-    if steps == 12:
+    if len(batch.sampling) == 2 and all(sequence.generated > 3 for sequence in batch.sampling):
         raise RuntimeError("the device is gone")
     return run(self, batch)
 
 Runner.run = run_or_break
-sys.argv[1:] = ["--tiny-random", "llama", "--listen", "127.0.0.1:0", "--journal", sys.argv[1]]
+sys.argv[1:] = ["--tiny-random", "qwen3_5", "--listen", "127.0.0.1:0", "--journal", sys.argv[1]]
 sys.exit(main())
 """
 
 
 async def test_a_device_fault_ends_the_process_after_journalling_what_was_made(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", BREAKS_AT_STEP, str(tmp_path), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", BREAKS_WITH_TWO, str(tmp_path), cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     async with asyncio.timeout(60):
         address = (await process.stdout.readline()).decode().split()[1].removeprefix("grpc=")
         async with EngineClient(address) as client:
             await client.connect()
-            requests = [Request(str(uuid.uuid4()), "hello", max_tokens=50, ignore_eos=True) for _ in range(2)]
+            requests = [Request(str(uuid.uuid4()), "hello", max_tokens=5000, ignore_eos=True) for _ in range(2)]
             # What a bad request asks for is refused, and ends nothing.
             refused = await all_events(client.submit(Request(str(uuid.uuid4()), [10**6], max_tokens=1)))
             assert getattr(refused[-1], "code", "") == "invalid_request"
