@@ -33,22 +33,25 @@ SELECT part.relname, bounds[1]::uuid, bounds[2]::uuid, pg_total_relation_size(pa
  WHERE inhparent = 'billing_usage_record'::regclass AND bounds IS NOT NULL ORDER BY bounds[2]
 """
 _MONTHS = """
-WITH record AS MATERIALIZED (SELECT * FROM {partition}),
-     adjustment AS MATERIALIZED (
-    SELECT record_id, COUNT(*) AS adjustments, SUM(cost_nano) AS cost_nano,
-           COUNT(*) FILTER (WHERE invoice_id IS NULL AND cost_nano <> 0) AS not_invoiced
-      FROM billing_usage_adjustment WHERE record_id IN (SELECT request_id FROM record) GROUP BY record_id)
 SELECT to_char(record.started_at AT TIME ZONE 'UTC', 'YYYY-MM') AS period, COUNT(*), SUM(record.cost_nano)::bigint,
        COALESCE(SUM(adjustment.adjustments), 0)::bigint, COALESCE(SUM(adjustment.cost_nano), 0)::bigint,
        COUNT(*) FILTER (WHERE record.status = 'started'),
        COUNT(*) FILTER (WHERE record.invoice_id IS NULL AND record.cost_nano <> 0)
-         + COALESCE(SUM(adjustment.not_invoiced), 0)::bigint,
-       (SELECT COUNT(*) FROM billing_rollup_pending WHERE record_id IN (SELECT request_id FROM record)
-            OR adjustment_id IN (SELECT id FROM billing_usage_adjustment
-                                  WHERE record_id IN (SELECT request_id FROM record)))
-  FROM record LEFT JOIN adjustment ON adjustment.record_id = record.request_id
+         + COALESCE(SUM(adjustment.not_invoiced), 0)::bigint
+  FROM {partition} record
+  LEFT JOIN (
+    SELECT record_id, COUNT(*) AS adjustments, SUM(cost_nano) AS cost_nano,
+           COUNT(*) FILTER (WHERE invoice_id IS NULL AND cost_nano <> 0) AS not_invoiced
+      FROM billing_usage_adjustment WHERE {in_range} GROUP BY record_id) adjustment
+    ON adjustment.record_id = record.request_id
  GROUP BY 1 ORDER BY 1
 """
+_PENDING = """
+SELECT COUNT(*) FROM billing_rollup_pending WHERE {in_range}
+    OR adjustment_id IN (SELECT id FROM billing_usage_adjustment WHERE {in_range})
+"""
+# Of a request id named record_id.
+_IN_RANGE = "(%(first_id)s::uuid IS NULL OR record_id >= %(first_id)s::uuid) AND record_id < %(until_id)s::uuid"
 
 
 @dataclass(frozen=True)
@@ -95,24 +98,25 @@ def old_partitions(*, now: datetime, months: int | None = None) -> list[Partitio
     months = settings.USAGE_RETENTION_MONTHS if months is None else months
     if months < 1:
         return []
-    closed = set(PeriodClose.objects.values_list("period", flat=True))
     found = []
     with connection.cursor() as cursor:
         cursor.execute(_PARTITIONS)
         for name, first_id, until_id, size_bytes in cursor.fetchall():
             end = datetime.fromtimestamp((until_id.int >> 80) / 1000, UTC)
             if end <= cutoff(now, months):
-                months_of, blockers = _look_at(name, closed)
+                months_of, blockers = _look_at(name, first_id, until_id)
                 if months_of:
                     found.append(Partition(name, first_id, until_id, end, size_bytes, months_of, blockers))
     return found
 
 
-def _look_at(partition: str, closed: set[str]) -> tuple[list[Month], list[str]]:
+def _look_at(partition: str, first_id: UUID | None, until_id: UUID) -> tuple[list[Month], list[str]]:
+    closed = set(PeriodClose.objects.values_list("period", flat=True))
+    ids = {"first_id": first_id, "until_id": until_id}
     months, blockers = [], []
     with connection.cursor() as cursor:
-        cursor.execute(_MONTHS.format(partition=partition))
-        for period, records, cost_nano, adjustments, adjusted_nano, started, unbilled, pending in cursor.fetchall():
+        cursor.execute(_MONTHS.format(partition=partition, in_range=_IN_RANGE), ids)
+        for period, records, cost_nano, adjustments, adjusted_nano, started, unbilled in cursor.fetchall():
             months.append(Month(period, records, cost_nano, adjustments, adjusted_nano))
             if period not in closed:
                 blockers.append(f"{period} is not closed in reconciliation")
@@ -120,8 +124,9 @@ def _look_at(partition: str, closed: set[str]) -> tuple[list[Month], list[str]]:
                 blockers.append(f"{started:,} calls of {period} are not finished")
             if unbilled:
                 blockers.append(f"{unbilled:,} records or corrections of {period} are on no invoice")
-            if pending:
-                blockers.append(f"{pending:,} ended calls are not in the rollups yet")
+        cursor.execute(_PENDING.format(in_range=_IN_RANGE), ids)
+        if pending := cursor.fetchone()[0]:
+            blockers.append(f"{pending:,} ended calls are not in the rollups yet")
     return months, blockers
 
 
@@ -138,7 +143,7 @@ def retire(partition: Partition, *, actor_name: str, now: datetime) -> list[Reti
         cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
         # Nothing is written into it from here on, so what is looked at now is what goes.
         cursor.execute(f"LOCK TABLE {partition.name} IN SHARE ROW EXCLUSIVE MODE")
-        months, blockers = _look_at(partition.name, set(PeriodClose.objects.values_list("period", flat=True)))
+        months, blockers = _look_at(partition.name, partition.first_id, partition.until_id)
         if blockers:
             raise RetentionRefused(partition.name, "; ".join(blockers))
         kept = RetiredMonth.objects.bulk_create(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
+from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
@@ -11,6 +12,9 @@ from billing.usage import retention
 from billing.usage.partitions import retired_months
 from portal import access
 from portal.pages import operator_page
+
+# Every record of the old months is read for it.
+KEPT_S = 60
 
 
 def _kinds() -> list[tuple[str, str, str]]:
@@ -23,7 +27,7 @@ def _kinds() -> list[tuple[str, str, str]]:
     return [
         ("Prompts and answers of calls", "Never kept", ""),
         (
-            "Responses that callers asked to store",
+            "Responses with their prompts, unless the caller sent store: false",
             f"{responses} days after their last use" if responses else "Never kept",
             "RESPONSE_RETENTION_DAYS",
         ),
@@ -44,13 +48,20 @@ def _kinds() -> list[tuple[str, str, str]]:
     ]
 
 
+def _partitions() -> list[retention.Partition]:
+    return retention.old_partitions(now=timezone.now())
+
+
 @login_required
 def page(request: HttpRequest) -> HttpResponse:
     access.require_operator(request.user)
+    months = settings.USAGE_RETENTION_MONTHS
     context = {
         "kinds": _kinds(),
-        "months": settings.USAGE_RETENTION_MONTHS,
-        "partitions": retention.old_partitions(now=timezone.now()),
+        "months": months,
+        "partitions": cache.get_or_set(
+            "operator:retention", lambda: retention.old_partitions(now=timezone.now()), KEPT_S
+        ),
         "retired": retired_months(),
     }
     return operator_page(request, "operator_retention", "portal/operator/retention.html", context)
