@@ -9,7 +9,13 @@ import pytest
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
-from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
+from allauth.mfa.totp.internal.auth import (
+    TOTP,
+    format_hotp_value,
+    generate_totp_secret,
+    hotp_value,
+    yield_hotp_counters_from_time,
+)
 from allauth.usersessions.models import UserSession
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
@@ -39,6 +45,12 @@ def log_in(email: str, password: str = PASSWORD, client: Client | None = None, *
     return client, answer
 
 
+def code_of(secret: str) -> str:
+    """What an authenticator app shows now."""
+    counter = next(iter(yield_hotp_counters_from_time()))
+    return str(format_hotp_value(hotp_value(secret, counter)))
+
+
 class TestPasswords:
     @pytest.mark.parametrize(
         "password",
@@ -66,6 +78,27 @@ class TestSecondFactor:
         assert client.get(reverse("portal:dashboard", args=[cast.organization.slug])).status_code == 302
         page = client.get(reverse("mfa_authenticate")).content.decode()
         assert "Use a security key" in page
+
+    def test_an_app_is_added_on_its_page_and_asked_for_at_the_next_sign_in(self, cast: Cast) -> None:
+        client, _ = log_in(cast.ada.email)
+        client.post(reverse("account_reauthenticate"), {"password": PASSWORD})
+        page = client.get(reverse("mfa_activate_totp"))
+        secret = page.context["form"].secret
+        assert client.post(reverse("mfa_activate_totp"), {"code": "000000"}).status_code == 200
+        assert client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)}).status_code == 302
+        assert Authenticator.objects.filter(user=cast.ada, type=Authenticator.Type.TOTP).exists()
+
+        again, answer = log_in(cast.ada.email)
+        assert answer.url == reverse("mfa_authenticate")
+        wrong = again.post(reverse("mfa_authenticate"), {"code": "000000"})
+        assert (wrong.status_code, "_auth_user_id" in again.session) == (200, False)
+        code = code_of(secret)
+        assert again.post(reverse("mfa_authenticate"), {"code": code}).status_code == 302
+        assert "_auth_user_id" in again.session
+        # A code opens one session: who looked over a shoulder gets nothing.
+        third, _ = log_in(cast.ada.email)
+        assert third.post(reverse("mfa_authenticate"), {"code": code}).status_code == 200
+        assert "_auth_user_id" not in third.session
 
     def test_secret_and_recovery_codes_are_sealed_and_work(self, cast: Cast) -> None:
         secret = generate_totp_secret()
