@@ -23,7 +23,7 @@ PARTS: dict[str, tuple[list[str], int]] = {
     "engine-fp8": (["-m", "benchmarks.gpu.engine", "fp8", "{}/engine-fp8.json"], 240),
     "engine-bf16": (["-m", "benchmarks.gpu.engine", "bf16", "{}/engine-bf16.json"], 240),
     "engine-invariant": (
-        ["-m", "benchmarks.gpu.engine", "nvfp4", "{}/engine-invariant.json", "--invariant", "same:48", "8:512:128"],
+        ["-m", "benchmarks.gpu.engine", "--invariant", "nvfp4", "{}/engine-invariant.json", "same:48", "8:512:128"],
         240,
     ),
     "steps": (["-m", "benchmarks.gpu.steps", "{}/steps.json"], 400),

@@ -102,3 +102,30 @@ def test_without_a_gpu_the_command_says_so(capsys):
     with pytest.raises(SystemExit):
         gates.main(["no.such.gate"])
     assert "there is no gate 'no.such.gate'" in capsys.readouterr().err
+
+
+def test_splits_of_a_machine_go_before_those_of_the_first_one(tmp_path):
+    from kernels import tuning
+
+    path = tmp_path / "splits.json"
+    assert tuning.read_splits("key", path) == tuning.H200
+    gates.record("key", {"nvfp4 5120x6144 x 8": [1, 16]}, path)
+    assert tuning.read_splits("key", path) == tuning.H200 | {"nvfp4 5120x6144 x 8": (1, 16)}
+    path.write_text('{"key": {"nvfp4 5120x6144 x 8": "odd"}}')
+    assert tuning.read_splits("key", path) == tuning.H200
+
+
+def test_the_step_takes_what_was_measured_and_else_the_fewest_parts():
+
+    from kernels.benchmarks.random_trunk import random_trunk
+    from kernels.hybrid_step import StepShape, default_config, split_name
+
+    shape = StepShape(64, 128, 2, 1, 64, 1, 2, 32, 16)
+    trunk, _ = random_trunk("nvfp4", layers=4, device="cpu", vocabulary=64, shape=shape)
+    plain = default_config(trunk, 8)
+    assert {splits for splits, _ in plain.values()} == {1}
+    name = split_name(trunk.layers[0].down, 8)
+    assert default_config(trunk, 8, measured={name: (2, 4)})["down"] == (2, 4)
+    assert default_config(trunk, 8, invariant=True, measured={name: (2, 4)}) == default_config(
+        trunk, 32, invariant=True
+    )

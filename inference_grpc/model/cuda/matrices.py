@@ -58,7 +58,9 @@ class DeviceMatrix:
         return (silu(pairs[:, :, 0]) * pairs[:, :, 1]).reshape(len(x), -1)
 
     def few(self, x: torch.Tensor) -> torch.Tensor:
-        """The decode kernel, for up to MOST_ROWS rows; float32."""
+        """The decode kernel, MOST_ROWS rows at a time; float32."""
+        if len(x) > MOST_ROWS:
+            return torch.cat([self.few(part) for part in torch.split(x, MOST_ROWS)])  # type: ignore[no-untyped-call]
         from kernels.native.gemm import launch, least_splits
 
         matrix = self.step

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from inference_grpc.core.batch import Batch, Chunk
+from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence as CoreSequence
 from inference_grpc.model.cuda.decode import BATCHES, CONTEXTS, DecodeSteps, batch_bucket
 from inference_grpc.model.cuda.memory import DeviceMemory
@@ -19,6 +20,9 @@ from kernels.gated_delta_rule.reference import CHUNK
 from kernels.hybrid_step import MOST_ROWS, RING, Splits, StepShape
 from kernels.paths import Choice
 from kernels.rotary.reference import rotary_table
+
+# Tokens of the prompts of a trial.
+_TRIAL = (130, 9, 70)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +91,34 @@ class CudaHybridModel:
     def page_token_bytes(self) -> int:
         return self.config.full_layers * 2 * self.config.kv_heads * self.config.head_size * self._cache.itemsize
 
+    @torch.inference_mode()
     def is_batch_invariant(self) -> bool:
-        """By construction in the invariant mode and in plain PyTorch's fixed order of chunks, else not claimed."""
-        return self._invariant and self._is_fused
+        """Tried with the model itself, before it serves: prompts and tokens alone, and together."""
+        if self._memory is None or not self._invariant:
+            return False
+        together, alone = self._trial(slice(None)), [self._trial(slice(n, n + 1)) for n in range(len(_TRIAL))]
+        return all(
+            together[step][n].equal(rows[step][0]) for n, rows in enumerate(alone) for step in range(len(together))
+        )
+
+    def _trial(self, which: slice) -> list[torch.Tensor]:
+        """Logits of the prompts' ends and of a token after each, on pages and slots that hold nothing yet."""
+        assert self._memory is not None
+        page_tokens, sequences, page = self._memory.page_tokens, [], 0
+        for number, tokens in enumerate(_TRIAL):
+            ids = [(7 * number + 3 * place) % self.vocabulary for place in range(tokens)]
+            sequence = CoreSequence(
+                key=number, choice=0, prompt_ids=ids, sampling=SamplingParams(), seed=0, max_tokens=2
+            )
+            held = -(-(tokens + 1) // page_tokens)
+            sequence.page_ids = [min(page + n, self._memory.padding_page) for n in range(held)]
+            sequence.state_slot, page = min(number, self._memory.padding_slot), page + held
+            sequences.append(sequence)
+        found = [self.forward(Batch([Chunk(each, 0, len(each.token_ids)) for each in sequences[which]])).clone()]
+        for each in sequences[which]:
+            each.append(1)
+        found.append(self.forward(Batch([Chunk(each, len(each.prompt_ids), 1) for each in sequences[which]])).clone())
+        return found
 
     def allocate(
         self, *, pages: int, page_tokens: int, state_slots: int, host_pages: int = 0, host_states: int = 0

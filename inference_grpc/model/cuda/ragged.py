@@ -22,6 +22,7 @@ from kernels.paged_attention.prefill import attend_flash, attend_masked
 from kernels.paths import Choice
 from kernels.rotary.reference import rotary
 from kernels.turboquant.reference import rotation
+from kernels.turboquant.rotate import rotate
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -93,7 +94,8 @@ class RaggedForward:
     ) -> None:
         self._config, self._weights, self._memory = config, weights, memory
         self._cos, self._sin = cos, sin
-        self._turn = rotation(config.head_size, memory.device)
+        # By vector, so that its bits do not depend on how many there are; plain PyTorch multiplies all at once.
+        self._turn = None if "paged" in ways else rotation(config.head_size, memory.device)
         self._attend: Attend = attend_flash if "flash" in ways else attend_masked
         self._gathered = torch.bfloat16 if "flash" in ways else torch.float32
         self._is_chunked = "chunked" in ways
@@ -119,6 +121,11 @@ class RaggedForward:
 
     def _norm(self, x: torch.Tensor, centred: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.rms_norm(x, (x.shape[-1],), 1.0 + centred, self._config.norm_epsilon)
+
+    def _rotate(self, x: torch.Tensor, *, inverse: bool = False) -> torch.Tensor:
+        if self._turn is not None:
+            return x @ (self._turn if inverse else self._turn.T)
+        return rotate(x, inverse=inverse)
 
     def _delta_net(
         self, x: torch.Tensor, layer: DeltaLayer, held: DeltaMatrices, memory: DeltaMemory, plan: RaggedPlan
@@ -164,11 +171,10 @@ class RaggedForward:
         q, gate = projected[:, : -2 * wide].view(rows, config.heads, 2, size).unbind(2)
         keys = projected[:, -2 * wide : -wide].view(rows, config.kv_heads, size)
         values = projected[:, -wide:].view(rows, config.kv_heads, size)
-        turn = self._turn.T
-        q = rotary(self._norm(q, layer.q_norm), plan.positions, self._cos, self._sin) @ turn
-        keys = rotary(self._norm(keys, layer.k_norm), plan.positions, self._cos, self._sin) @ turn
+        q = self._rotate(rotary(self._norm(q, layer.q_norm), plan.positions, self._cos, self._sin))
+        keys = self._rotate(rotary(self._norm(keys, layer.k_norm), plan.positions, self._cos, self._sin))
         write_rows(memory.keys, plan.pages, plan.offsets, keys)
-        write_rows(memory.values, plan.pages, plan.offsets, values @ turn)
+        write_rows(memory.values, plan.pages, plan.offsets, self._rotate(values))
         parts = [
             self._attend(
                 q[at].to(self._gathered),
@@ -177,5 +183,5 @@ class RaggedForward:
             )
             for chunk, at, page_ids in zip(plan.chunks, plan.rows, plan.held, strict=True)
         ]
-        attended = torch.cat(parts) @ self._turn
+        attended = self._rotate(torch.cat(parts), inverse=True)
         return held.outward.product((attended * torch.sigmoid(gate)).view(rows, -1))
