@@ -11,7 +11,7 @@ float16, and what is left of the scale is one multiplier a row of the result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -30,6 +30,10 @@ Precision = Literal["float16", "float32"]
 REFERENCE_ROWS = 16
 
 
+# The matrices of a product, and what goes into it: [rows, in].
+Observe = Callable[[Sequence[Matrix], torch.Tensor], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Numerics:
     """How matrices are applied on this device."""
@@ -38,6 +42,7 @@ class Numerics:
     # Whether activations are rounded to the format of the weights before the product (W8A8, W4A4).
     rounds_fp8: bool = True
     rounds_nvfp4: bool = False
+    observe: Observe | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,17 @@ class ScaledLinear:
         return y if self.multiplier is None else y.mul_(self.multiplier)
 
 
+class ObservedLinear:
+    def __init__(self, linear: Linear, matrices: Sequence[Matrix], observe: Observe) -> None:
+        self._linear = linear
+        self._matrices = matrices
+        self._observe = observe
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        self._observe(self._matrices, x)
+        return self._linear(x)
+
+
 class StackedLinear:
     """Matrices that cannot be one product, because their activations are rounded differently."""
 
@@ -123,6 +139,11 @@ def packs_itself() -> bool:
 
 def make_linear(matrices: Sequence[Matrix], numerics: Numerics) -> Linear:
     """One layer of the matrices stacked by rows: a single product where their activations are rounded alike."""
+    linear = _make_stacked(matrices, numerics)
+    return linear if numerics.observe is None else ObservedLinear(linear, matrices, numerics.observe)
+
+
+def _make_stacked(matrices: Sequence[Matrix], numerics: Numerics) -> Linear:
     roundings = [_rounding(matrix, numerics) for matrix in matrices]
     if len(set(roundings)) > 1:
         parts = [_make_one([matrix], rounding, numerics) for matrix, rounding in zip(matrices, roundings, strict=True)]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from inference_grpc.model.checkpoint import Checkpoint, HfCheckpoint
 from inference_grpc.model.config import FAMILIES, LlamaConfig, read_config, read_hf_dense_config
@@ -21,9 +24,10 @@ from inference_grpc.model.hybrid_weights import matrix_names as hybrid_matrix_na
 from inference_grpc.model.interface import Model
 from inference_grpc.model.linear import Numerics, Precision, packs_itself
 from inference_grpc.model.llama import LlamaModel
+from inference_grpc.model.memory import KvFormat
 from inference_grpc.model.packed_cache import Kept, PackedCache, key_of
 from inference_grpc.model.recipe import AS_STORED, Recipe
-from inference_grpc.model.weights import LlamaWeights, load_weights
+from inference_grpc.model.weights import Convert, LlamaWeights, load_weights
 from inference_grpc.model.weights import matrix_names as dense_matrix_names
 
 HYBRID_TYPES = ("qwen3_5", "qwen3_5_text")
@@ -79,14 +83,39 @@ def load_model(
     numerics = recipe.numerics("cpu", product)
     kept = _read_weights(opened, recipe, numerics, cache if product == "float16" and packs_itself() else None, name)
     precision = describe(recipe, kept.formats, numerics.rounds_fp8, numerics.rounds_nvfp4, product)
-    model: Model
+    return Loaded(_make_model(name, config, kept.weights, precision, vocabulary, recipe.kv), kept.formats)
+
+
+def load_observed(opened: Opened, *, vocabulary: int, observe: Callable[[Sequence[str], torch.Tensor], None]) -> Model:
+    """The model as it is stored, in float32; `observe` sees what goes into the named matrices."""
+    names: dict[int, str] = {}
+    matrices: list[Matrix] = []  # kept, so that no two have one id
+
+    def note(name: str, matrix: Matrix) -> Matrix:
+        names[id(matrix)] = name
+        matrices.append(matrix)
+        return matrix
+
+    def see(seen: Sequence[Matrix], x: torch.Tensor) -> None:
+        observe([names[id(matrix)] for matrix in seen], x)
+
+    weights = _unpack(opened, Numerics("float32", rounds_fp8=False, observe=see), note)
+    return _make_model("observed", opened.config, weights, "float32", vocabulary, "float32")
+
+
+def _make_model(
+    name: str,
+    config: LlamaConfig | HybridConfig,
+    weights: LlamaWeights | HybridWeights,
+    precision: str,
+    vocabulary: int,
+    kv_format: KvFormat,
+) -> Model:
     if isinstance(config, HybridConfig):
-        assert isinstance(kept.weights, HybridWeights)
-        model = HybridModel(name, config, kept.weights, precision=precision, vocabulary=vocabulary, kv_format=recipe.kv)
-    else:
-        assert isinstance(kept.weights, LlamaWeights)
-        model = LlamaModel(name, config, kept.weights, precision=precision, vocabulary=vocabulary, kv_format=recipe.kv)
-    return Loaded(model, kept.formats)
+        assert isinstance(weights, HybridWeights)
+        return HybridModel(name, config, weights, precision=precision, vocabulary=vocabulary, kv_format=kv_format)
+    assert isinstance(weights, LlamaWeights)
+    return LlamaModel(name, config, weights, precision=precision, vocabulary=vocabulary, kv_format=kv_format)
 
 
 def load_on_gpu(opened: Opened, *, name: str, vocabulary: int, recipe: Recipe, invariant: bool = False) -> Loaded:
@@ -133,15 +162,16 @@ def _read_weights(opened: Opened, recipe: Recipe, numerics: Numerics, cache: Pac
         formats[converted.format] += 1
         return converted
 
-    weights: LlamaWeights | HybridWeights
-    if isinstance(opened.config, HybridConfig):
-        weights = load_hybrid_weights(opened.checkpoint, opened.config, numerics, convert)
-    else:
-        weights = load_weights(opened.checkpoint, opened.config, numerics, convert)
-    kept = Kept(weights, formats)
+    kept = Kept(_unpack(opened, numerics, convert), formats)
     if cache:
         cache.write(name, key, kept)
     return kept
+
+
+def _unpack(opened: Opened, numerics: Numerics, convert: Convert) -> LlamaWeights | HybridWeights:
+    if isinstance(opened.config, HybridConfig):
+        return load_hybrid_weights(opened.checkpoint, opened.config, numerics, convert)
+    return load_weights(opened.checkpoint, opened.config, numerics, convert)
 
 
 def describe(recipe: Recipe, formats: Counter[str], rounds_fp8: bool, rounds_nvfp4: bool, product: Precision) -> str:

@@ -22,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     quantize.add_argument("source", type=Path, help="a Hugging Face folder")
     quantize.add_argument("target", type=Path, help="the folder to write; must not be there")
     quantize.add_argument("--recipe", default="nvfp4", help="bf16, fp8, nvfp4 or the path of a recipe (TOML)")
+    quantize.add_argument("--calibration", type=Path, help="a text; static scales of activations are taken from it")
     export = commands.add_parser("export-gguf", help="write a folder as one GGUF file, bit by bit where GGUF can")
     export.add_argument("source", type=Path, help="a Hugging Face folder with BF16, F16, F32 or NVFP4 matrices")
     export.add_argument("target", type=Path, help="the file to write; must not be there")
@@ -31,7 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         if chosen.command == "quantize":
-            quantize_folder(chosen.source, chosen.target, read_recipe(chosen.recipe), Progress(sys.stderr))
+            recipe, progress = read_recipe(chosen.recipe), Progress(sys.stderr)
+            quantize_folder(chosen.source, chosen.target, recipe, progress, chosen.calibration)
         elif chosen.command == "export-gguf":
             export_gguf(chosen.source, chosen.target, Progress(sys.stderr))
         else:

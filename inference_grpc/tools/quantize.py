@@ -20,22 +20,29 @@ from inference_grpc.model.formats import Fp8, Matrix, Nvfp4, Plain
 from inference_grpc.model.load import matrix_names, open_checkpoint
 from inference_grpc.model.recipe import Recipe
 from inference_grpc.model.safetensors import write_folder
+from inference_grpc.tools.calibrate import calibrate, with_input_scale
 from inference_grpc.tools.progress import Progress
 
 
-def quantize_folder(source: Path, target: Path, recipe: Recipe, progress: Progress) -> None:
-    """Raises `ModelFileError` naming what is wrong; then nothing is left under `target`."""
+def quantize_folder(
+    source: Path, target: Path, recipe: Recipe, progress: Progress, calibration: Path | None = None
+) -> None:
+    """`calibration`: a text from which static scales of activations are taken (calibrate.py).
+
+    Raises `ModelFileError` naming what is wrong; then nothing is left under `target`.
+    """
     if target.exists():
         raise ModelFileError(f"{target}: is there already; name a new folder.")
     opened = open_checkpoint(source)
     if not isinstance(opened.checkpoint, HfCheckpoint):
         raise ModelFileError(f"{source}: a GGUF file is not quantized again; start from the model's folder.")
+    inputs = {} if calibration is None else calibrate(source, calibration, progress)
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         formats: dict[str, str] = {}
         names = matrix_names(opened)
-        write_folder(scratch, _tensors(opened.checkpoint, names, recipe, formats, progress))
+        write_folder(scratch, _tensors(opened.checkpoint, names, recipe, formats, inputs, progress))
         _write_config(scratch, opened.checkpoint.config, recipe, formats)
         _copy_rest(source, scratch)
         scratch.chmod(0o755)
@@ -58,13 +65,21 @@ def matrix_tensors(name: str, matrix: Matrix) -> dict[str, torch.Tensor]:
             tensors[f"{name}.input_scale"] = torch.tensor(stored.input_multiplier)
         return tensors
     if isinstance(matrix, Fp8):
-        return {f"{name}.weight": matrix.values, f"{name}.weight_scale": matrix.scale[:, None]}
+        tensors = {f"{name}.weight": matrix.values, f"{name}.weight_scale": matrix.scale[:, None]}
+        if matrix.input_scale is not None:
+            tensors[f"{name}.input_scale"] = torch.tensor(matrix.input_scale)
+        return tensors
     assert isinstance(matrix, Plain), "recipes make no other format"
     return {f"{name}.weight": matrix.values}
 
 
 def _tensors(
-    checkpoint: HfCheckpoint, matrices: list[str], recipe: Recipe, formats: dict[str, str], progress: Progress
+    checkpoint: HfCheckpoint,
+    matrices: list[str],
+    recipe: Recipe,
+    formats: dict[str, str],
+    inputs: dict[str, float],
+    progress: Progress,
 ) -> Iterator[tuple[str, torch.Tensor]]:
     names = [*matrices, *(name for name in checkpoint.names() if name not in set(matrices))]
     for done, name in enumerate(names, 1):
@@ -75,7 +90,8 @@ def _tensors(
             formats[name] = converted.format
             if converted is not matrix:
                 first = next(stored for stored in parts if stored.endswith((".weight", ".weight_packed")))
-                parts = matrix_tensors(first.rpartition(".")[0], converted)
+                scaled = with_input_scale(converted, inputs.get(name))
+                parts = matrix_tensors(first.rpartition(".")[0], scaled)
         progress.step(done, len(names), f"{name} {formats.get(name, '')}")
         yield from parts.items()
 

@@ -13,9 +13,12 @@ from inference_grpc.core.batch import Batch, Chunk
 from inference_grpc.model.checkpoint import HfCheckpoint
 from inference_grpc.model.formats import Fp8, Nvfp4, Plain
 from inference_grpc.model.gguf_checkpoint import GgufCheckpoint
+from inference_grpc.model.hybrid import rms_norm
 from inference_grpc.model.load import load_model, matrix_names, open_checkpoint
 from inference_grpc.model.recipe import read_recipe
 from inference_grpc.model.tiny import write_tiny
+from inference_grpc.text.hf_tokenizer import read_hf_tokenizer
+from inference_grpc.text.tokenizer import ModelTokenizer
 from inference_grpc.tools.__main__ import main
 from tests.inference_grpc.model.hybrids import make_sequence
 
@@ -123,6 +126,42 @@ def test_value_heads_stand_tiled_in_the_file(folder: Path, tmp_path: Path) -> No
     decay = open_checkpoint(folder).checkpoint.vector("layers.0.linear_attn.A_log", 4)
     # Two key heads, four value heads: 0 1 | 2 3 of the model stand as 0 2 1 3.
     np.testing.assert_allclose(tensors["blk.0.ssm_a"].data, -decay[[0, 2, 1, 3]].exp().numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("recipe", ["nvfp4", "fp8"])
+def test_static_scales_of_activations_come_from_a_text(folder: Path, tmp_path: Path, recipe: str) -> None:
+    text, target = tmp_path / "text.txt", tmp_path / "calibrated"
+    text.write_text("the hero went on and on " * 40)
+    assert main(["quantize", str(folder), str(target), "--recipe", recipe, "--calibration", str(text)]) == 0
+
+    made = matrices(target)
+    scales = {
+        name: matrix.matrix.input_multiplier if isinstance(matrix, Nvfp4) else matrix.input_scale
+        for name, matrix in made.items()
+        if isinstance(matrix, Nvfp4 | Fp8)
+    }
+    assert all(scales.values())
+    # What goes into the first layer can be told without running the model.
+    tokens = ModelTokenizer(read_hf_tokenizer(folder)).encode(text.read_text())
+    checkpoint = open_checkpoint(folder).checkpoint
+    rows = checkpoint.matrix("embed_tokens", 320, 64).to_float()[tokens]
+    normed = rms_norm(rows, 1 + checkpoint.vector("layers.0.input_layernorm", 64), 1e-6)
+    largest = {"nvfp4": 2688.0, "fp8": 448.0}[recipe]
+    assert scales["layers.0.linear_attn.in_proj_qkv"] == pytest.approx(float(normed.abs().max()) / largest, rel=1e-5)
+    # Matrices with one input share its scale, and so their product.
+    assert len({scales[f"layers.3.self_attn.{part}_proj"] for part in "qkv"}) == 1
+    distance = (logits_of(target) - logits_of(folder)).norm() / logits_of(folder).norm()
+    assert float(distance) < 0.8
+
+
+def test_a_calibration_text_that_says_nothing_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    for text, message in (("empty.txt", "is empty"), ("none.txt", "cannot be read as text")):
+        assert main(["quantize", str(folder), str(tmp_path / "x"), "--calibration", str(tmp_path / text)]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
 
 
 def test_refusals_name_the_way_out_and_leave_nothing(
