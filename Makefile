@@ -72,6 +72,12 @@ protos: setup  ## Generate the gRPC stubs again
 	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. inference_grpc/protos/v1/inference.proto
 migrations: setup  ## Write the migrations that the models ask for
 	@source .ci/placeholders; DJANGO_SETTINGS_MODULE=config.settings_test exec $(BIN)/python -W ignore manage.py makemigrations
+messages: setup  ## Collect the texts of pages into portal/locale and compile what is translated (needs gettext)
+	@source .ci/placeholders; export DJANGO_SETTINGS_MODULE=config.settings_test; \
+	  $(BIN)/python -W ignore manage.py makemessages -l de --no-obsolete --no-wrap --add-location file --ignore .venv --ignore var; \
+	  $(BIN)/python -W ignore manage.py makemessages -d djangojs -l de --no-obsolete --no-wrap --add-location file \
+	    --ignore .venv --ignore var --ignore vendor --ignore node_modules; \
+	  exec $(BIN)/python -W ignore manage.py compilemessages -l de --ignore .venv
 lock: setup  ## Resolve pyproject.toml again into requirements.lock
 	@$(BIN)/uv pip compile pyproject.toml --quiet --all-extras --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock

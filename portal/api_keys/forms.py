@@ -18,8 +18,8 @@ from portal.organizations.models import Organization, Project
 from portal.organizations.roles import DESCRIPTIONS, Role
 from portal.permissions import may_grant
 
-LIFETIMES = {"": "Never", "7": "In 7 days", "30": "In 30 days", "90": "In 90 days", "365": "In a year"}
-OVERLAPS = {"0": "At once", "1": "In an hour", "24": "In a day", "168": "In a week", "720": "In 30 days"}
+LIFETIMES = {"": _("Never"), "7": _("In 7 days"), "30": _("In 30 days"), "90": _("In 90 days"), "365": _("In a year")}
+OVERLAPS = {"0": _("At once"), "1": _("In an hour"), "24": _("In a day"), "168": _("In a week"), "720": _("In 30 days")}
 NETWORKS_LIMIT = 50
 
 
@@ -28,7 +28,7 @@ class NetworksField(forms.CharField):
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("required", False)
-        kwargs.setdefault("label", "Allowed networks")
+        kwargs.setdefault("label", _("Allowed networks"))
         kwargs.setdefault("help_text", "Addresses or networks, one a line. Empty: from everywhere.")
         super().__init__(widget=forms.Textarea({"rows": 3, "placeholder": "203.0.113.0/24\n2001:db8::/32"}), **kwargs)
 

@@ -13,7 +13,7 @@ from portal.organizations.models import Organization
 class AuditFilterForm(forms.Form):
     """All optional; what cannot be read is left out by the page and named by the management API."""
 
-    about = forms.ChoiceField(required=False, choices=[("", "Everything"), *SUBJECTS.items()])
+    about = forms.ChoiceField(required=False, choices=[("", _("Everything")), *SUBJECTS.items()])
     person = forms.CharField(required=False, max_length=254, label=_("Who"))
     text = forms.CharField(required=False, max_length=200, label=_("What"))
     start = forms.DateField(required=False, label=_("From"), widget=forms.DateInput({"type": "date"}))

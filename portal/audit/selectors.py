@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext_lazy as _
 
 from billing.money import format_nano
 from portal.audit.models import AuditEvent
@@ -56,16 +57,16 @@ ACTIONS = {
 
 # What an event is about: the part of its action before the point.
 SUBJECTS = {
-    "api_key": "API keys",
-    "management_key": "Management keys",
-    "member": "Members",
-    "organization": "Organization",
-    "project": "Projects",
-    "quota": "Limits",
-    "billing": "Billing",
-    "credit": "Credit",
-    "alert_rule": "Alerts",
-    "webhook": "Webhooks",
+    "api_key": _("API keys"),
+    "management_key": _("Management keys"),
+    "member": _("Members"),
+    "organization": _("Organization"),
+    "project": _("Projects"),
+    "quota": _("Limits"),
+    "billing": _("Billing"),
+    "credit": _("Credit"),
+    "alert_rule": _("Alerts"),
+    "webhook": _("Webhooks"),
 }
 
 

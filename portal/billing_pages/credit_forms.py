@@ -14,11 +14,11 @@ from billing.exports.reports import DIVISIONS
 from billing.money import MINOR_DIGITS, parse_nano, to_minor
 
 _DIVISION_NAMES = {
-    "project": "Project",
-    "api_key": "API key",
-    "member": "Member who made the key",
-    "model": "Model",
-    "end_user": "End user",
+    "project": _("Project"),
+    "api_key": _("API key"),
+    "member": _("Member who made the key"),
+    "model": _("Model"),
+    "end_user": _("End user"),
 }
 
 
@@ -113,4 +113,4 @@ class ExportForm(forms.Form):
         for name, choices in (("project", projects), ("api_key", api_keys), ("model", models)):
             field = self.fields[name]
             assert isinstance(field, forms.ChoiceField)
-            field.choices = [("", "All"), *choices]
+            field.choices = [("", _("All")), *choices]

@@ -38,7 +38,7 @@ class UsageFilterForm(forms.Form):
         for name, options in choices.items():
             field = self.fields[name]
             assert isinstance(field, forms.ChoiceField)
-            field.choices = [("", "All"), *options]
+            field.choices = [("", _("All")), *options]
 
     def _keys(self, organization: Organization, chosen: str) -> list[tuple[int, str]]:
         """The newest keys, and the one that the address names even if it is older."""

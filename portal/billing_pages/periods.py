@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from billing.usage.selectors import UsageSum
 
@@ -18,7 +19,7 @@ class Period(NamedTuple):
     end: datetime
 
 
-RANGES = {1: "24 hours", 7: "7 days", 30: "30 days", 90: "90 days"}
+RANGES = {1: _("24 hours"), 7: _("7 days"), 30: _("30 days"), 90: _("90 days")}
 DEFAULT_RANGE = 7
 
 

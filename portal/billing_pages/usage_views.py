@@ -8,6 +8,7 @@ from uuid import UUID
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from billing.ledger import selectors as ledger
 from billing.pricing import selectors as pricing
@@ -21,9 +22,9 @@ from portal.organizations.models import Organization
 from portal.pages import member_page
 
 PROTOCOLS = {"chat": "Chat Completions", "completions": "Completions", "responses": "Responses", "messages": "Messages"}
-GROUPS = {"model": "Model", "api_key": "API key", "project": "Project", "end_user": "End user"}
+GROUPS = {"model": _("Model"), "api_key": _("API key"), "project": _("Project"), "end_user": _("End user")}
 GROUPS_SHOWN = 100
-METRICS = {"tokens": "Tokens", "spend": "Spend", "requests": "Requests"}
+METRICS = {"tokens": _("Tokens"), "spend": _("Spend"), "requests": _("Requests")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +107,9 @@ def chart(request: HttpRequest, slug: str) -> JsonResponse:
     rows = [sums.get(key) or usage.UsageSum(key, 0, 0, 0, 0, 0, 0) for key in keys]
     series = {
         "tokens": [
-            {"label": "Input", "values": [row.prompt_tokens - row.cached_tokens for row in rows]},
-            {"label": "Cached input", "values": [row.cached_tokens for row in rows]},
-            {"label": "Output", "values": [row.completion_tokens for row in rows]},
+            {"label": str(_("Input")), "values": [row.prompt_tokens - row.cached_tokens for row in rows]},
+            {"label": str(_("Cached input")), "values": [row.cached_tokens for row in rows]},
+            {"label": str(_("Output")), "values": [row.completion_tokens for row in rows]},
         ],
         # A chart's height may be a float: money itself is printed from whole nano-units elsewhere.
         "spend": [{"label": "Spend", "values": [row.cost_nano / 1e9 for row in rows]}],

@@ -38,13 +38,15 @@ class ModelForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscriptable
             "is_published",
         )
         labels = {
-            "name": "Public name",
-            "context_tokens": "Context, tokens",
-            "default_max_output_tokens": "Output when the caller sets no limit, tokens",
-            "max_output_tokens": "Most output, tokens",
-            "is_published": "Published: callers see it and may call it",
+            "name": _("Public name"),
+            "context_tokens": _("Context, tokens"),
+            "default_max_output_tokens": _("Output when the caller sets no limit, tokens"),
+            "max_output_tokens": _("Most output, tokens"),
+            "is_published": _("Published: callers see it and may call it"),
         }
-        help_texts = {"name": "What callers write as model. It cannot be changed later: usage and prices refer to it."}
+        help_texts = {
+            "name": _("What callers write as model. It cannot be changed later: usage and prices refer to it.")
+        }
         widgets = {"description": forms.Textarea({"rows": 3})}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -58,11 +60,11 @@ class DeploymentForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscrip
         model = Deployment
         fields = ("kind", "address", "upstream_model", "credential_variable", "weight", "is_enabled")
         labels = {
-            "upstream_model": "Name of the model there",
-            "credential_variable": "Variable with its key",
-            "is_enabled": "Enabled: gets traffic",
+            "upstream_model": _("Name of the model there"),
+            "credential_variable": _("Variable with its key"),
+            "is_enabled": _("Enabled: gets traffic"),
         }
-        help_texts = {"weight": "Share of the traffic, compared with the model's other deployments."}
+        help_texts = {"weight": _("Share of the traffic, compared with the model's other deployments.")}
 
 
 class PriceForm(forms.Form):

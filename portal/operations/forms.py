@@ -26,8 +26,8 @@ class ViewForm(forms.Form):
     def __init__(self, data: Any = None) -> None:
         super().__init__(data)
         deployments = catalog.deployments()
-        names = [("", "All")] + [(row.name, row.name) for row in catalog.all_models()]
-        addresses = [("", "All")] + [(str(row.id), f"{row.address} ({row.model})") for row in deployments]
+        names = [("", _("All"))] + [(row.name, row.name) for row in catalog.all_models()]
+        addresses = [("", _("All"))] + [(str(row.id), f"{row.address} ({row.model})") for row in deployments]
         for field, choices in (("model", names), ("deployment", addresses)):
             choice = self.fields[field]
             assert isinstance(choice, forms.ChoiceField)

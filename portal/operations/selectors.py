@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
 
 from billing.rollups import service
 from billing.rollups.histograms import Latency
@@ -43,7 +45,11 @@ RANGES = {
     "30d": Range("30 d", timedelta(days=30), 86_400, 86_400, 3600, 86_400),
 }
 DEFAULT_RANGE = "15m"
-GROUPS: dict[Group, str] = {"model": "Model", "deployment": "Deployment", "organization": "Organization"}
+GROUPS: dict[Group, str | Promise] = {
+    "model": _("Model"),
+    "deployment": _("Deployment"),
+    "organization": _("Organization"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,11 +71,11 @@ class QuotaForm(forms.Form):
             ("", f"The whole organization ({name})"),
             ("Projects", [(f"project:{number}", project.name) for number, project in self.projects.items()]),
             ("API keys", [(f"api_key:{number}", str(key)) for number, key in self.api_keys.items()]),
-            ("All keys of a member", [(f"member:{number}", str(row.user)) for number, row in self.members.items()]),
+            (_("All keys of a member"), [(f"member:{number}", str(row.user)) for number, row in self.members.items()]),
         ]
         choice = self.fields["model"]
         assert isinstance(choice, forms.ChoiceField)
-        choice.choices = [("", "All models"), *((model, model) for model in models)]
+        choice.choices = [("", _("All models")), *((model, model) for model in models)]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}

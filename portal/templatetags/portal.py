@@ -14,6 +14,7 @@ from django.utils.formats import date_format, get_format, number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from billing.money import format_minor, format_nano
 
@@ -34,6 +35,21 @@ def icon(name: str) -> SafeString:
     return format_html('<svg class="icon" aria-hidden="true"><use href="{}#{}"></use></svg>', sprite, name)
 
 
+# Labels that Django makes of the names of fields.
+_LABELS = (
+    *(gettext_noop("Name"), gettext_noop("Reason"), gettext_noop("Role"), gettext_noop("Project")),
+    *(gettext_noop("Amount"), gettext_noop("Model"), gettext_noop("Status"), gettext_noop("Description")),
+    *(gettext_noop("Time zone"), gettext_noop("Expires"), gettext_noop("About"), gettext_noop("Language")),
+    *(gettext_noop("Legal name"), gettext_noop("Postal code"), gettext_noop("City"), gettext_noop("Country")),
+    *(gettext_noop("Range"), gettext_noop("Group"), gettext_noop("Deployment"), gettext_noop("Organization")),
+    *(gettext_noop("Code"), gettext_noop("Currency"), gettext_noop("Percent"), gettext_noop("Quantity")),
+    *(gettext_noop("Reference"), gettext_noop("Action"), gettext_noop("Kind"), gettext_noop("Address")),
+    *(gettext_noop("Display name"), gettext_noop("Context tokens"), gettext_noop("Upstream model")),
+    *(gettext_noop("Weight"), gettext_noop("Input price"), gettext_noop("Cached input price")),
+    *(gettext_noop("Output price"), gettext_noop("Effective from"), gettext_noop("Max output tokens")),
+    *(gettext_noop("Default max output tokens"), gettext_noop("Is published"), gettext_noop("Is enabled")),
+    gettext_noop("Url"),
+)
 _AMOUNT = re.compile(r"(-?)([^\d-]+)(\d.*)")
 
 
@@ -177,7 +193,7 @@ def _time(moment: datetime | None, clock: str) -> SafeString | str:
     if moment is None:
         return "–"
     local = timezone.localtime(moment)
-    form = "j M" if local.year == timezone.localtime().year else "j M Y"
+    form = _("j M") if local.year == timezone.localtime().year else _("j M Y")
     return _tagged(moment, date_format(local, f"{form}, {clock}" if clock else form))
 
 
@@ -200,7 +216,8 @@ def field(bound: BoundField, label: str | None = None, hint: str | None = None, 
     return {
         "bound": bound,
         "widget": bound.as_widget(attrs=attrs),
-        "label": bound.label if label is None else label,
+        # What Django made of the field's name is translated here; other labels are already.
+        "label": _(str(bound.label)) if label is None else label,
         "hint": bound.help_text if hint is None else hint,
         "is_check": isinstance(widget, forms.CheckboxInput),
     }

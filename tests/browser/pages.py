@@ -76,5 +76,7 @@ PAGES = [
     PortalPage("operator-invoice", "/operator/invoices/{invoice_id}", "oda"),
     PortalPage("operator-promo-codes", "/operator/promo-codes", "oda"),
     PortalPage("operator-tax-rates", "/operator/tax-rates", "oda"),
+    PortalPage("operator-volume", "/operator/volume-prices", "oda"),
+    PortalPage("operator-retention", "/operator/retention", "oda"),
     PortalPage("operator-payment-events", "/operator/payment-events", "oda"),
 ]

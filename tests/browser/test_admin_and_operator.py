@@ -92,9 +92,7 @@ def export_the_month(page: Page, name: str) -> None:
 
 
 @pytest.mark.parametrize(("width", "months_back"), [(WIDE, 1), (NARROW, 2)])
-def test_an_operator_ends_a_month(
-    width: int, months_back: int, open_window: OpenWindow, rows: dict[str, Any]
-) -> None:
+def test_an_operator_ends_a_month(width: int, months_back: int, open_window: OpenWindow, rows: dict[str, Any]) -> None:
     day = datetime.now(UTC).replace(day=1)
     for _ in range(months_back):
         day = (day - timedelta(days=1)).replace(day=1)
