@@ -44,6 +44,80 @@ def calculated() -> list[str]:
     return lines
 
 
+def best_case(results: Path, kind: str, concurrency: int) -> dict[str, Any] | None:
+    """The fastest of the cases of 512 tokens in and the most out."""
+    cases = ((read(results, f"engine-{kind}") or {}).get("client") or {}).get("cases", [])
+    fitting = [case for case in cases if case["concurrency"] == concurrency and case["tokens"] > 1]
+    return max(fitting, key=lambda case: case["decode_tokens_per_s"], default=None)
+
+
+def section_rows(results: Path, part: str) -> list[list[str]]:
+    """The cells of the table of single kernels whose title has the part."""
+    sections = (read(results, "sections") or {}).get("sections", {})
+    lines = next((lines for title, lines in sections.items() if part in title), [])
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line[:3] not in ("|--", "fai")][
+        1:
+    ]
+
+
+def bar_rows(results: Path, copy: float, matmul: float) -> list[str]:
+    """What was asked for and what was reached; a bar without a figure was not measured."""
+    lines = ["| bar | reached | |", "|---|---|---|"]
+
+    def add(bar: str, said: str, is_reached: bool | None) -> None:
+        lines.append(f"| {bar} | {said} | {'–' if is_reached is None else 'yes' if is_reached else '**no**'} |")
+
+    steps = {(row["kind"], row["batch"]): row for row in read(results, "steps") or []}
+    nvfp4, fp8 = best_case(results, "nvfp4", 8), best_case(results, "fp8", 8)
+    if nvfp4 is not None and fp8 is not None:
+        ours, theirs = nvfp4["decode_tokens_per_s"], fp8["decode_tokens_per_s"]
+        ratio = ours / theirs
+        add("batch 8, 512 in, 256 out, end to end: NVFP4 ≥ 1.45 x our FP8", f"{ratio:.2f}", ratio >= 1.45)
+        add("NVFP4 ≥ 1,500 tok/s at batch 8, end to end", f"{ours:.0f}", ours >= 1500)
+        bare = 8e6 / read(results, "engine-nvfp4")["bare_us"]["8"]
+        add("end to end ≥ 95 % of the bare step", f"{ours / bare:.1%}", ours >= 0.95 * bare)
+        peer = read(results, "peer")
+        if peer is not None:
+            times = ours / peer["tokens_per_s"]
+            add("≥ 10 x `transformers` eager in bf16", f"{times:.0f} x", times >= 10)
+    if ("fp8", 8) in steps:
+        share = step_bytes("fp8", 8, 640) / copy * 1e6 / steps["fp8", 8]["us"]
+        add("FP8 itself ≥ 80 % of its byte limit, batch 8", f"{share:.0%}", share >= 0.8)
+    found = {batch: steps["fp8", batch]["us"] / steps["nvfp4", batch]["us"] for kind, batch in steps if kind == "fp8"}
+    if {16, 32, 128} <= found.keys():
+        said = ", ".join(f"{found[batch]:.2f} at {batch}" for batch in (16, 32, 128))
+        reached = min(found[16], found[32], found[128]) >= 1 and found[32] >= 1.3
+        add("NVFP4 never loses to FP8 at 16 to 128 rows, ≥ 1.3 at 32", said, reached)
+    sizes = {kind: row["weights_bytes"] for (kind, _), row in steps.items()}
+    if set(KINDS) <= sizes.keys():
+        times, less = sizes["bf16"] / sizes["nvfp4"], 1 - sizes["nvfp4"] / sizes["fp8"]
+        said = f"{times:.2f} x, {less:.1%}, the embedding in BF16 included"
+        add("weights ≥ 3.2 x under BF16 and 37.5 % under FP8, from the allocator", said, times >= 3.2 and less >= 0.375)
+    cases = ((read(results, "engine-nvfp4") or {}).get("client") or {}).get("cases", [])
+    for case in cases:
+        if case["prompt"] >= 32768:
+            share = weight_flops(1) * case["prompt"] / (case["ttft_ms"] / 1e3) / matmul
+            add("prefill ≥ 50 % of the bf16 product rate, a prompt of 32K whole", f"{share:.0%}", share >= 0.5)
+    long = [row for row in section_rows(results, "Attention") if row[:2] == ["8", "32768"]]
+    for name, rows in (("in FP8", [r for r in long if r[3] == "0"]), ("staged", [r for r in long if r[3] != "0"])):
+        if rows:
+            best = max(int(row[-1].rstrip("%")) for row in rows)
+            add(f"paged attention at 32K ≥ 75 % of its bytes, {name}", f"{best} %", best >= 75)
+    delta = [row for row in section_rows(results, "delta") if row[:2] == ["8", "1"]]
+    if delta:
+        share_ = int(delta[0][-1].rstrip("%"))
+        add(
+            "decode step of Gated DeltaNet ≥ 85 % at batch 8",
+            f"{share_} %, with all between its products",
+            share_ >= 85,
+        )
+    alone = ((read(results, "engine-invariant") or {}).get("client") or {}).get("alone")
+    if alone is not None:
+        said = f"{alone['same']} of {alone['of']} texts"
+        add("batch-invariant mode: the same text alone and in company", said, alone["same"] == alone["of"])
+    return lines
+
+
 def engine_rows(results: Path, copy: float) -> list[str]:
     lines = [
         "| weights | at once | prompt | tokens | end to end tok/s while decoding | bare step tok/s | of bare | "
@@ -136,9 +210,17 @@ def render(results: Path, failed: list[str]) -> str:
         f"**Ceilings of the same run: copy {copy / 1e12:.2f} TB/s, bf16 product {matmul / 1e12:.0f} TFLOP/s.**",
         "",
     ]
+    pages += [
+        "FP8 is our own kernel in the same structure: weights in FP8, activations in float16. 128 sequences run as "
+        "four groups of 32. Rates while decoding count from the last first token on; where prompts take several steps "
+        "(32 and 128 at once), what the earlier ones say meanwhile flatters them. `kernels-h200.md` has single products"
+        " and what limits them.",
+        "",
+    ]
     if failed:
         pages += [f"**Parts that failed: {', '.join(failed)}.**", ""]
     sections: list[tuple[str, list[str]]] = [
+        ("Bars", bar_rows(results, copy, matmul)),
         ("Engine end to end, over gRPC, client in another process", engine_rows(results, copy)),
         ("Decode step alone, context 640", step_rows(results, copy)),
         ("Weight memory", memory_rows(results)),
@@ -152,15 +234,20 @@ def render(results: Path, failed: list[str]) -> str:
             f"{peer['eight_ms']:.1f} ms for 8 with the head; 64 layers by extrapolation {peer['whole_ms']:.0f} ms = "
             f"{peer['tokens_per_s']:.0f} tok/s."
         )
-        sections.insert(2, ("Naive peer", [line]))
+        sections.insert(3, ("Naive peer", [line]))
     alone = (read(results, "engine-invariant") or {}).get("client", {}).get("alone")
     if alone is not None:
         line = (
             f"In the batch-invariant mode {alone['same']} of {alone['of']} prompts gave the same {alone['tokens']} "
             "tokens alone as together."
         )
-        sections.insert(2, ("The same text alone and in company", [line]))
+        sections.insert(3, ("The same text alone and in company", [line]))
     kernels = (read(results, "sections") or {}).get("sections", {})
+    splits = read(results, "splits") or {}
+    tuned = sorted({" ".join(name.split()[::3]) for found in splits.values() for name in found})
+    if tuned:
+        named = ", ".join(f"{name.split()[0]} at batch {name.split()[1]}" for name in tuned)
+        sections.append(("Splits", [f"Chosen by time in this run: {named}. Others have the fewest parts."]))
     sections += [(title, lines) for title, lines in kernels.items()]
     sections.append(("Computed, not measured: limits elsewhere", calculated()))
     for title, lines in sections:
