@@ -183,6 +183,17 @@ def test_a_draft_layer_that_the_configuration_calls_quantized_is_read_as_it_is_s
     assert bool(logits_of(path).isfinite().all())
 
 
+def test_a_folder_without_its_draft_layer_runs_without_it(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def forget(tensors: Tensors) -> None:
+        for name in [name for name in tensors if name.startswith("mtp.")]:
+            del tensors[name]
+
+    assert torch.equal(logits_of(rewritten(folder, tmp_path / "m", forget)), logits_of(folder))
+    assert "mtp_missing" in caplog.text
+
+
 def test_scales_of_keys_and_values_are_one_whether_the_folder_has_them_or_not(folder: Path, tmp_path: Path) -> None:
     def cast_recipe(tensors: Tensors) -> None:
         attention = "model.layers.3.self_attn"
