@@ -43,7 +43,7 @@ BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 ORGANIZATION = 1
 AT_ONCE = 32
 CREDIT_NANO = 10**17
-KINDS = ("requests:minute", "tokens:minute", "requests:day", "spend:day")
+KINDS = ("requests:minute", "tokens:minute", "requests:day", "spend:day", "output_tokens:minute", "tokens:month")
 
 
 @dataclass(frozen=True)
@@ -144,14 +144,13 @@ USAGE = Usage(prompt_tokens=80, completion_tokens=90)
 
 
 def limits_of(count: int, keys: int) -> Limits:
-    """`count` limits with room for each key: most of them of the organization and its project, a sixth of the key."""
+    """`count` limits with room for each key: of the organization and its project in turn, a sixth of the key."""
     quotas: list[QuotaLimit] = []
     of_key = count // 6
 
     def add(scope: Scope, scope_id: int, number: int) -> None:
         kind, _, window = KINDS[number % len(KINDS)].partition(":")
-        model = "model" if number >= len(KINDS) else ""
-        quotas.append(QuotaLimit(len(quotas) + 1, scope, scope_id, "", model, "hard", kind, window, 10**12))
+        quotas.append(QuotaLimit(len(quotas) + 1, scope, scope_id, "", "", "hard", kind, window, 10**12))
 
     for number in range(count - of_key):
         add("organization" if number % 2 == 0 else "project", 1, number // 2)
@@ -227,7 +226,7 @@ class Rig:
 
         async def call(key_id: int) -> None:
             request_id, plan = str(uuid.uuid4()), self.plan(limits, key_id).packed
-            reserved: list[object] = [DEMAND.hold_nano, LEASE_MS, DEMAND.input_tokens, DEMAND.output_tokens, plan]
+            reserved: list[bytes | int] = [DEMAND.hold_nano, LEASE_MS, DEMAND.input_tokens, DEMAND.output_tokens, plan]
             await reserve(keys, [request_id, *reserved])
             await settle(keys, [request_id, 500_000, request_id, 1, USAGE.prompt_tokens, USAGE.completion_tokens, plan])
 
@@ -239,7 +238,7 @@ class Rig:
         for first in range(0, most_keys, 10_000):
             async with self.general.pipeline(transaction=False) as pipe:
                 for key_id in range(first, min(first + 10_000, most_keys)):
-                    slots: defaultdict[str, bytes] = defaultdict(bytes)
+                    slots: defaultdict[Any, Any] = defaultdict(bytes)  # as the client's types want it
                     for limit in self.plan(12, key_id).limits:
                         value = soon if limit.form == "bucket" else 0
                         slots[limit.scope] += struct.pack("<dd", limit.counter, value)
