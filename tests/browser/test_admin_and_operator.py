@@ -1,4 +1,4 @@
-"""By clicking: an admin invites, limits, makes a key and exports; an operator ends a month; an outsider finds nothing."""
+"""By clicking: an admin invites, limits, makes a key and exports; an operator ends a month; outsiders find nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.browser
 def test_an_admin_invites_limits_makes_a_key_and_exports(
     width: int, open_window: OpenWindow, product: Stack, rows: dict[str, Any]
 ) -> None:
-    page = open_window("dee", width=width)
+    page = open_window("dee", width=width, refusals=(400,))
     page.goto(f"/o/{rows['slug']}/")
     invite(page, f"frida{width}@example.com")
     secret = make_key(page, f"batch {width}")
@@ -120,7 +120,7 @@ def test_an_operator_ends_a_month(width: int, months_back: int, open_window: Ope
 
 def test_an_outsider_finds_none_of_it(open_window: OpenWindow, rows: dict[str, Any]) -> None:
     """Every page of an organization that is not theirs, and of the operator."""
-    page = open_window("cyd")
+    page = open_window("cyd", refusals=(404,))
     forbidden = [each.path for each in PAGES if "{slug}" in each.path or each.path.startswith("/operator")]
     assert len(forbidden) > 30
     answers = {path: page.request.get(path.format(**rows)).status for path in forbidden}

@@ -133,7 +133,7 @@ def test_a_share_is_for_the_organization_alone(open_window: OpenWindow, rows: di
     expect(page.get_by_test_id("share-url")).to_contain_text("/playground/shared/")
     address = page.get_by_test_id("share-url").inner_text()
 
-    colleague = open_window("dee", width=NARROW)
+    colleague = open_window("dee", width=NARROW, refusals=(404,))
     colleague.goto(address)
     expect(colleague.get_by_text("Shared by Ben")).to_be_visible()
     expect(colleague.get_by_role("log")).to_contain_text("Name a colour.")
@@ -142,7 +142,7 @@ def test_a_share_is_for_the_organization_alone(open_window: OpenWindow, rows: di
     expect(colleague.get_by_label("System prompt")).to_have_value("Be brief.")
     assert overflow(colleague) <= 0
 
-    outsider = open_window("cyd")
+    outsider = open_window("cyd", refusals=(404,))
     response = outsider.goto(address)
     assert response is not None
     assert response.status == 404

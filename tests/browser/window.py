@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from tests.factories.portal import PASSWORD
+from tests.factories.password import PASSWORD
 
 
 def sign_in(page: Page, email: str, password: str = PASSWORD) -> None:

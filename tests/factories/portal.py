@@ -13,8 +13,8 @@ from portal.organizations.models import Member, Organization, Project
 from portal.organizations.roles import Role
 from portal.organizations.services import create_organization
 from portal.users.models import User
+from tests.factories.password import PASSWORD
 
-PASSWORD = "correct horse battery staple"
 MODEL = "smollm2-135m-instruct"
 
 
