@@ -216,6 +216,29 @@ def attention_step() -> str:
     return "contexts 1, 64, 701 within 6e-3 of float32; a sequence's bits do not depend on company"
 
 
+def staged_attention() -> str:
+    import torch
+
+    from kernels.paged_attention.attend import attend
+    from kernels.paged_attention.cache import allocate, demote, write
+    from kernels.paged_attention.reference import attend as expected
+    from kernels.paged_attention.stage import Staging
+    from kernels.testing import assert_close, assert_same_bits
+
+    staging, batch, page = Staging(64, 1, 2), 2, 64
+    pools = allocate(1 + batch * 12, 1 + batch * 12, 4, page, 256, DEVICE)
+    table = 1 + torch.arange(batch * 12, device=DEVICE, dtype=torch.int32).view(batch, 12)
+    for b in range(batch):
+        at = torch.arange(700, device=DEVICE)
+        write(pools, *torch.randn(2, 700, 4, 256, device=DEVICE), table[b].long()[at // page], at % page)
+    demote(pools, table.flatten().long(), table.flatten().long(), form="reference")
+    q, where = torch.randn(batch, 1, 24, 256, device=DEVICE), torch.tensor([699, 300], device=DEVICE)
+    y = attend(q, pools, table, table, where, staging)
+    assert_close(y, expected(q, pools, table, table, where, staging), relative=1e-2)
+    assert_same_bits(attend(q[:1], pools, table[:1], table[:1], where[:1], staging), y[:1], what="a sequence alone")
+    return "contexts of FP8 and three-bit pages within 1e-2 of float32; a sequence's bits do not depend on company"
+
+
 def prefill_attention() -> str:
     import torch
 
@@ -327,6 +350,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "gated_delta_rule.chunk": delta_chunk,
     "causal_conv1d": conv,
     "paged_attention.step": attention_step,
+    "paged_attention.staged": staged_attention,
     "attention.prefill": prefill_attention,
     "step.overlap": step_overlap,
     "step.graph": step_graph,

@@ -12,7 +12,7 @@ def median_us(calls: Sequence[Callable[[], object]], *, repeats: int = 9, loops:
     data of
     its own, that their data exceeds the L2 several times."""
     torch.cuda.synchronize()  # the data was made on another stream
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     with torch.cuda.stream(stream):
         for call in calls[:2]:
             call()
@@ -25,18 +25,25 @@ def median_us(calls: Sequence[Callable[[], object]], *, repeats: int = 9, loops:
     return median_graph_us(graph, repeats=repeats) / (len(calls) * loops)
 
 
+def _events() -> tuple[torch.cuda.Event, torch.cuda.Event]:
+    def event() -> torch.cuda.Event:
+        return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+    return event(), event()
+
+
 def median_graph_us(graph: torch.cuda.CUDAGraph, *, repeats: int = 9) -> float:
     graph.replay()
     torch.cuda.synchronize()
     times = []
     for _ in range(repeats):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start, end = _events()
         start.record()
         graph.replay()
         end.record()
         end.synchronize()
         times.append(start.elapsed_time(end) * 1e3)
-    return sorted(times)[len(times) // 2]
+    return float(sorted(times)[len(times) // 2])
 
 
 def copy_bandwidth() -> float:
@@ -47,13 +54,13 @@ def copy_bandwidth() -> float:
     target = torch.empty_like(source)
     times = []
     for _ in range(12):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start, end = _events()
         start.record()
         target.copy_(source)
         end.record()
         end.synchronize()
         times.append(start.elapsed_time(end) * 1e-3)
-    return 2 * source.nbytes / sorted(times)[len(times) // 2]
+    return float(2 * source.nbytes / sorted(times)[len(times) // 2])
 
 
 def matmul_rate(size: int = 8192) -> float:

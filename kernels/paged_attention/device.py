@@ -4,77 +4,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.turboquant.device import hadamard_product
-
-
-@triton.jit
-def _centroids(low, negative, B0: tl.constexpr, B1: tl.constexpr, B2: tl.constexpr, B3: tl.constexpr):
-    """float16 centroids from magnitudes 0 to 3 and signs, chosen as bits: selects on floats cost a conversion each."""
-    bits = tl.where((low & 2) != 0, tl.where((low & 1) != 0, B3, B2), tl.where((low & 1) != 0, B1, B0))
-    return (bits | (negative << 15)).to(tl.int16).to(tl.float16, bitcast=True)
-
-
-# Four values at a time, from a byte of magnitudes and a byte with the sign of each: sign and magnitude make an index in
-# a nibble, then two byte permutations look up the high and the low bytes of the float16 centroids. Three operations a
-# value.
-_PERMUTE = """
-{
-.reg .b32 x, s, h, l;
-shr.b32 x, $2, %d;
-and.b32 x, x, 0x03030303;
-%s
-and.b32 s, s, 0x04040404;
-or.b32 x, x, s;
-shr.b32 s, x, 4;
-or.b32 x, x, s;
-prmt.b32 x, x, 0, 0x0020;
-prmt.b32 h, 0x403D3A33, 0xC0BDBAB3, x;
-prmt.b32 l, 0x486008D8, 0x486008D8, x;
-prmt.b32 $0, l, h, 0x5140;
-prmt.b32 $1, l, h, 0x7362;
-}
-"""
-_PERMUTE_0 = tl.constexpr(_PERMUTE % (0, "shl.b32 s, $3, 2;"))
-_PERMUTE_1 = tl.constexpr(_PERMUTE % (2, "mov.b32 s, $3;"))
-_PERMUTE_2 = tl.constexpr(_PERMUTE % (4, "shr.b32 s, $3, 2;"))
-_PERMUTE_3 = tl.constexpr(_PERMUTE % (6, "shr.b32 s, $3, 4;"))
-
-
-@triton.jit
-def _permuted_quarter(low, negative, quarter: tl.constexpr):
-    """The centroids of one quarter as float16, from bytes; bit 2 * quarter of `negative` is the sign."""
-    asm: tl.constexpr = (
-        _PERMUTE_0 if quarter == 0 else _PERMUTE_1 if quarter == 1 else _PERMUTE_2 if quarter == 2 else _PERMUTE_3
-    )
-    return tl.inline_asm_elementwise(asm, "=r,=r,r,r", [low, negative], dtype=tl.float16, is_pure=True, pack=4)
-
-
-@triton.jit
-def _three_bit_quarter(
-    low,
-    signs_ptr,
-    base,
-    r,
-    quarter: tl.constexpr,
-    SIZE: tl.constexpr,
-    PAGE: tl.constexpr,
-    DOT: tl.constexpr,
-    FAST: tl.constexpr,
-    B0: tl.constexpr,
-    B1: tl.constexpr,
-    B2: tl.constexpr,
-    B3: tl.constexpr,
-):
-    if FAST:
-        # Bytes of the right half give way by one bit once for all quarters.
-        plane = tl.load(signs_ptr + (base + tl.arange(0, PAGE))[:, None] * (SIZE // 8) + (r % (SIZE // 8))[None, :])
-        return _permuted_quarter(low, plane >> (r // (SIZE // 8)).to(tl.uint8)[None, :], quarter)
-    # Elements quarter * SIZE / 4 + r: the sign of element e is bit e // (SIZE / 8) of byte e % (SIZE / 8).
-    token = base + tl.arange(0, PAGE)
-    plane = tl.load(signs_ptr + token[:, None] * (SIZE // 8) + (r % (SIZE // 8))[None, :]).to(tl.int32)
-    low = low.to(tl.int32)
-    negative = (plane >> (2 * quarter + r // (SIZE // 8))[None, :]) & 1
-    return _centroids((low >> (2 * quarter)) & 3, negative, B0, B1, B2, B3).to(DOT)
+from kernels.turboquant.device import hadamard_product, three_bit_quarter
 
 
 @triton.jit
@@ -173,25 +103,25 @@ def _three_bit_pages(
     for page in tl.range(first, last, num_stages=STAGES):
         base = (tl.load(table_ptr + page).to(tl.int64) * KV_HEADS + head) * PAGE
         low = tl.load(kl_ptr + (base + token)[:, None] * Q + r[None, :])
-        s = tl.dot(q0, tl.trans(_three_bit_quarter(low, ks_ptr, base, r, 0, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3)))
-        s = tl.dot(q1, tl.trans(_three_bit_quarter(low, ks_ptr, base, r, 1, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3)), s)
-        s = tl.dot(q2, tl.trans(_three_bit_quarter(low, ks_ptr, base, r, 2, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3)), s)
-        s = tl.dot(q3, tl.trans(_three_bit_quarter(low, ks_ptr, base, r, 3, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3)), s)
+        s = tl.dot(q0, tl.trans(three_bit_quarter(low, ks_ptr, base, r, 0, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3)))
+        s = tl.dot(q1, tl.trans(three_bit_quarter(low, ks_ptr, base, r, 1, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3)), s)
+        s = tl.dot(q2, tl.trans(three_bit_quarter(low, ks_ptr, base, r, 2, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3)), s)
+        s = tl.dot(q3, tl.trans(three_bit_quarter(low, ks_ptr, base, r, 3, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3)), s)
         s = s * (tl.load(kc_ptr + base + token).to(tl.float32) * scale)[None, :]
         most, shrink, p, total = _weigh(s, page * PAGE + token <= position, most, total)
         p = (p * tl.load(vc_ptr + base + token).to(tl.float32)[None, :]).to(DOT)
         low = tl.load(vl_ptr + (base + token)[:, None] * Q + r[None, :])
         a0 = tl.dot(
-            p, _three_bit_quarter(low, vs_ptr, base, r, 0, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3), a0 * shrink[:, None]
+            p, three_bit_quarter(low, vs_ptr, base, r, 0, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3), a0 * shrink[:, None]
         )
         a1 = tl.dot(
-            p, _three_bit_quarter(low, vs_ptr, base, r, 1, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3), a1 * shrink[:, None]
+            p, three_bit_quarter(low, vs_ptr, base, r, 1, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3), a1 * shrink[:, None]
         )
         a2 = tl.dot(
-            p, _three_bit_quarter(low, vs_ptr, base, r, 2, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3), a2 * shrink[:, None]
+            p, three_bit_quarter(low, vs_ptr, base, r, 2, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3), a2 * shrink[:, None]
         )
         a3 = tl.dot(
-            p, _three_bit_quarter(low, vs_ptr, base, r, 3, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3), a3 * shrink[:, None]
+            p, three_bit_quarter(low, vs_ptr, base, r, 3, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3), a3 * shrink[:, None]
         )
     return most, total, a0, a1, a2, a3
 

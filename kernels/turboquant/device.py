@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+from kernels.turboquant.permute import permute_ptx
+
 
 @triton.jit
 def encode_kernel(
@@ -66,3 +68,55 @@ def rotate_kernel(x_ptr, signs_ptr, hadamard_ptr, y_ptr, INVERSE: tl.constexpr, 
     x = tl.load(x_ptr + row * SIZE + r).to(tl.float32)
     y = hadamard_product(x, h, ROOT) * sign if INVERSE else hadamard_product(x * sign, h, ROOT)
     tl.store(y_ptr + row * SIZE + r, y.to(y_ptr.dtype.element_ty))
+
+
+@triton.jit
+def _centroids(low, negative, B0: tl.constexpr, B1: tl.constexpr, B2: tl.constexpr, B3: tl.constexpr):
+    """float16 centroids from magnitudes 0 to 3 and signs, chosen as bits: selects on floats cost a conversion each."""
+    bits = tl.where((low & 2) != 0, tl.where((low & 1) != 0, B3, B2), tl.where((low & 1) != 0, B1, B0))
+    return (bits | (negative << 15)).to(tl.int16).to(tl.float16, bitcast=True)
+
+
+_PERMUTE_0 = tl.constexpr(permute_ptx(0))
+_PERMUTE_1 = tl.constexpr(permute_ptx(1))
+_PERMUTE_2 = tl.constexpr(permute_ptx(2))
+_PERMUTE_3 = tl.constexpr(permute_ptx(3))
+
+
+@triton.jit
+def _permuted_quarter(low, negative, quarter: tl.constexpr):
+    """The centroids of one quarter as float16, from bytes; bit 2 * quarter of `negative` is the sign."""
+    asm: tl.constexpr = (
+        _PERMUTE_0 if quarter == 0 else _PERMUTE_1 if quarter == 1 else _PERMUTE_2 if quarter == 2 else _PERMUTE_3
+    )
+    return tl.inline_asm_elementwise(asm, "=r,=r,r,r", [low, negative], dtype=tl.float16, is_pure=True, pack=4)
+
+
+@triton.jit
+def three_bit_quarter(
+    low,
+    signs_ptr,
+    base,
+    r,
+    quarter: tl.constexpr,
+    SIZE: tl.constexpr,
+    PAGE: tl.constexpr,
+    DOT: tl.constexpr,
+    FAST: tl.constexpr,
+    B0: tl.constexpr,
+    B1: tl.constexpr,
+    B2: tl.constexpr,
+    B3: tl.constexpr,
+):
+    """The values of elements quarter * SIZE / 4 + r of a page's tokens, without their scales. FAST: float16, by byte
+    permutations, which the interpreter does not know."""
+    if FAST:
+        # Bytes of the right half give way by one bit once for all quarters.
+        plane = tl.load(signs_ptr + (base + tl.arange(0, PAGE))[:, None] * (SIZE // 8) + (r % (SIZE // 8))[None, :])
+        return _permuted_quarter(low, plane >> (r // (SIZE // 8)).to(tl.uint8)[None, :], quarter)
+    # Elements quarter * SIZE / 4 + r: the sign of element e is bit e // (SIZE / 8) of byte e % (SIZE / 8).
+    token = base + tl.arange(0, PAGE)
+    plane = tl.load(signs_ptr + token[:, None] * (SIZE // 8) + (r % (SIZE // 8))[None, :]).to(tl.int32)
+    low = low.to(tl.int32)
+    negative = (plane >> (2 * quarter + r // (SIZE // 8))[None, :]) & 1
+    return _centroids((low >> (2 * quarter)) & 3, negative, B0, B1, B2, B3).to(DOT)

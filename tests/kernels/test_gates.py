@@ -11,8 +11,9 @@ from kernels.dispatch import BLACKWELL, CPU, HOPPER
 from kernels.gate_checks import CHECKS
 
 
-def test_every_gate_of_the_table_has_a_check_and_every_check_a_way():
-    assert {gate for way in paths.TABLE for gate in way.gates} == set(CHECKS)
+def test_every_gate_of_the_table_has_a_check():
+    # The staged cache is proved too, though no engine serves it yet.
+    assert {gate for way in paths.TABLE for gate in way.gates} == set(CHECKS) - {"paged_attention.staged"}
 
 
 def test_with_all_gates_passed_everything_is_on_for_hopper():
