@@ -44,6 +44,8 @@ class ServiceSums:
 
 _FIELDS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "cost_nano", "cancelled")
 _SUMS = ", ".join(f"SUM({name})::bigint" for name in (*_FIELDS, *(f"failed_{name}" for name in NAMES)))
+# A step that no time reaches.
+_NO_STEPS = 10**12
 _STEP = "extract(epoch FROM start)::bigint / %(step_s)s * %(step_s)s"
 _KEYS: dict[Group, str] = {"model": "model", "deployment": "deployment_id", "organization": "organization_id"}
 _WHERE = """
@@ -59,6 +61,12 @@ def over_time(
     """By the step's start, in seconds since 1970; `start` should be a step's. Steps without a call are not there. Two
     queries."""
     return _read(_STEP, "organization_id = %(organization_id)s", filters, start, end, grain_s, {"step_s": step_s})
+
+
+def total(filters: ServiceFilters, start: datetime, end: datetime, *, grain_s: int) -> ServiceSums:
+    """All of the rollups of this grain that begin in [start, end). Two queries."""
+    found = over_time(filters, start, end, grain_s=grain_s, step_s=_NO_STEPS)
+    return found.get(0, ServiceSums())
 
 
 def by_group(

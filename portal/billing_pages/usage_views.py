@@ -12,6 +12,10 @@ from django.utils.translation import gettext_lazy as _
 
 from billing.ledger import selectors as ledger
 from billing.pricing import selectors as pricing
+from billing.rollups import service
+from billing.rollups.histograms import Latency
+from billing.rollups.models import DAY_S, HOUR_S
+from billing.rollups.service import ServiceFilters
 from billing.usage import selectors as usage
 from portal import access
 from portal.api_keys import selectors as api_keys
@@ -50,7 +54,18 @@ def overview(request: HttpRequest, slug: str) -> HttpResponse:
     rows = ranking.rows
     total = periods.totals([*rows, *([ranking.rest] if ranking.rest else [])])
     latest = usage.usage_page(member.organization_id, limit=8).rows
+    # By whole hours or days; a few seconds behind.
+    grain_s = DAY_S if days > 7 else HOUR_S
+    served = service.total(
+        ServiceFilters(organization_id=member.organization_id), period.start, period.end, grain_s=grain_s
+    )
+    failed = sum(served.failed.values())
     context = {
+        "failed": failed,
+        "failed_share": failed / served.requests if served.requests else 0.0,
+        "cancelled": served.cancelled,
+        "ttft_ms": [served.percentile_ms(Latency.TTFT, percent) for percent in (50, 95)],
+        "e2e_ms": [served.percentile_ms(Latency.E2E, percent) for percent in (50, 95)],
         "days": days,
         "ranges": periods.RANGES,
         "groups": GROUPS,

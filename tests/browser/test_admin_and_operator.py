@@ -86,7 +86,9 @@ def export_the_month(page: Page, name: str) -> None:
     page.get_by_label("What").select_option("usage")
     page.get_by_label("Month").fill(f"{datetime.now(UTC):%Y-%m}")
     page.get_by_role("button", name="Make the file").click()
-    expect(page.get_by_text("Ready").first).to_be_visible()
+    expect(page.get_by_text("The export is being made")).to_be_visible()
+    expect(page.locator("#exports .spinner")).to_have_count(0)
+    expect(page.locator("#exports").get_by_text("Ready").first).to_be_visible()
     lines = list(csv.DictReader(io.StringIO(download(page, "Download").decode())))
     assert any(name in line.values() for line in lines), lines[:1]
 
