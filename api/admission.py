@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 from django.conf import settings
@@ -27,7 +28,7 @@ from api.protocols.dialect import ErrorStyle
 from api.stores import STORE_ERRORS, in_thread
 from api.valkey import Argument, Script, Valkey, ValkeyError, ValkeyUnavailable
 from billing.errors import UnknownAccount
-from billing.money import format_nano
+from billing.money import format_nano, to_decimal
 from inference_grpc.events import Usage
 from portal.quotas import snapshot
 from portal.quotas.snapshot import QuotaLimit
@@ -354,22 +355,40 @@ def _limit_refusal(limit: AppliedLimit, caller: Caller, *, remaining: int, reset
     if reset_ms < 0 and limit.window_end is not None:
         reset_ms = max(1000, int((limit.window_end - datetime.now(UTC)).total_seconds() * 1000))
     is_money = quota.kind == "spend"
+    begins_anew = quota.window not in ("now", "lifetime")
     allowed, left, asked = (
         format_nano(value, demand.currency) if is_money else str(value)
         for value in (quota.limit, remaining, demand.of(quota.kind))
     )
     window = {"now": "", "lifetime": " in all"}.get(quota.window, f" per {quota.window}")
     what = f"The limit of {allowed} {_KIND_WORDS[quota.kind]}{window} of {_whose(quota)} is reached"
-    where = f"An admin changes it at {settings.PUBLIC_URL}/{caller.organization_slug}/limits."
-    if quota.kind == "concurrency":
-        return ApiError("rate_limit_concurrency", f"{what}: wait until one of them has ended. {where}")
+    page = f"{settings.PUBLIC_URL}/o/{caller.organization_slug}/limits"
+    where = f"An admin changes it at {page}."
     reset_s = -(-reset_ms // 1000)
-    again = "" if quota.window == "lifetime" else f" There is room again in {reset_s} s."
+    resets_at = datetime.now(UTC) + timedelta(seconds=reset_s)
+    headers = [
+        ("x-limit-kind", quota.kind),
+        ("x-limit-window", quota.window),
+        ("x-limit-scope", f"{quota.scope}:{quota.scope_id}"),
+        ("x-limit-model", quote(quota.model, safe="")),
+        ("x-limit-value", _plain(quota.limit, is_money=is_money)),
+        ("x-limit-remaining", _plain(remaining, is_money=is_money)),
+        ("x-limit-reset", f"{resets_at:%Y-%m-%dT%H:%M:%SZ}" if begins_anew else ""),
+        ("x-limit-page", page),
+    ]
+    told = tuple((name, value) for name, value in headers if value)
+    if quota.kind == "concurrency":
+        return ApiError("rate_limit_concurrency", f"{what}: wait until one of them has ended. {where}", headers=told)
+    again = f" There is room again in {reset_s} s." if begins_anew else ""
     message = f"{what}: {left} left, this call asks for {asked}.{again} {where}"
     if is_money:
-        return ApiError("insufficient_quota", message)
+        return ApiError("insufficient_quota", message, headers=told)
     code = "rate_limit_requests" if quota.kind == "requests" else "rate_limit_tokens"
-    return ApiError(code, message, retry_after_s=min(reset_s, MAX_RETRY_AFTER_S))
+    return ApiError(code, message, headers=told, retry_after_s=min(reset_s, MAX_RETRY_AFTER_S))
+
+
+def _plain(value: int, *, is_money: bool) -> str:
+    return f"{to_decimal(value).normalize():f}" if is_money else str(value)
 
 
 def _credit_refusal(available_nano: int, demand: Demand) -> ApiError:

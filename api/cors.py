@@ -22,6 +22,7 @@ EXPOSED = ", ".join(
     (
         "x-request-id", "request-id", "openai-processing-ms", "openai-organization", "openai-version", "retry-after",
         "retry-after-ms", "x-should-retry", "idempotent-replayed",
+        *(f"x-limit-{what}" for what in ("kind", "window", "scope", "model", "value", "remaining", "reset", "page")),
         *(f"x-ratelimit-{what}-{of}" for of in ("requests", "tokens") for what in ("limit", "remaining", "reset")),
         *(
             f"anthropic-ratelimit-{of}-{what}"

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.conf import settings
+from django.urls import reverse
 from django.utils import timezone
 
 from api import credit
@@ -74,7 +75,17 @@ def test_a_members_limit_counts_the_keys_that_the_member_made(account: Account) 
     assert refused.status_code == 429
     message = refused.json()["error"]["message"]
     assert f"of this member '{account.api_key.created_by.email}'" in message
-    assert f"{settings.PUBLIC_URL}/{account.organization.slug}/limits" in message
+    page = settings.PUBLIC_URL + reverse("portal:limits", args=[account.organization.slug])
+    assert f"{page}." in message
+    assert {name: refused.headers.get(f"x-limit-{name}") for name in ("kind", "window", "scope", "value", "page")} == {
+        "kind": "requests",
+        "window": "day",
+        "scope": f"member:{member.user_id}",
+        "value": "1",
+        "page": page,
+    }
+    assert refused.headers["x-limit-remaining"] == "0"
+    assert datetime.fromisoformat(refused.headers["x-limit-reset"]) > timezone.now()
 
 
 @pytest.mark.parametrize(("window", "word"), [("week", "per week"), ("lifetime", "in all")])
@@ -84,6 +95,9 @@ def test_spend_is_limited_over_a_week_and_over_a_lifetime(account: Account, wind
     message = account.post("SAY: hi", max_tokens=10_000).json()["error"]["message"]
     assert f"The limit of $0.00005 spend {word} of this organization" in message
     assert ("room again" in message) == (window == "week")
+    headers = account.post("SAY: hi", max_tokens=10_000).headers
+    assert (headers["x-limit-value"], headers["x-limit-window"]) == ("0.00005", window)
+    assert ("x-limit-reset" in headers) == (window == "week")
 
 
 def test_a_shadow_limit_refuses_nothing_and_hides_from_headers(account: Account) -> None:
