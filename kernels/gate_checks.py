@@ -210,8 +210,8 @@ def attention_step() -> str:
     stored, wanted = (p.keys[pages, :, positions % page].float() for p in (pools, mirror))
     assert_close(stored, wanted, relative=6e-2, what="keys as written")  # FP8 ties may round either way
     for b in range(batch):
-        at = slice(b, b + 1)
-        one = decode_step(mixed[:, at], pools, table[at], table[at], positions[at], *rest, heads=heads)
+        own = slice(b, b + 1)
+        one = decode_step(mixed[:, own], pools, table[own], table[own], positions[own], *rest, heads=heads)
         assert_same_bits(one, y[b : b + 1], what=f"sequence {b} alone")
     return "contexts 1, 64, 701 within 6e-3 of float32; a sequence's bits do not depend on company"
 
@@ -230,7 +230,8 @@ def staged_attention() -> str:
     table = 1 + torch.arange(batch * 12, device=DEVICE, dtype=torch.int32).view(batch, 12)
     for b in range(batch):
         at = torch.arange(700, device=DEVICE)
-        write(pools, *torch.randn(2, 700, 4, 256, device=DEVICE), table[b].long()[at // page], at % page)
+        k, v = torch.randn(2, 700, 4, 256, device=DEVICE)
+        write(pools, k, v, table[b].long()[at // page], at % page)
     demote(pools, table.flatten().long(), table.flatten().long(), form="reference")
     q, where = torch.randn(batch, 1, 24, 256, device=DEVICE), torch.tensor([699, 300], device=DEVICE)
     y = attend(q, pools, table, table, where, staging)

@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -73,7 +73,7 @@ def read_gates(key: str, path: Path | None = None) -> Gates:
     return Gates(key, passed, path)
 
 
-def record(key: str, results: dict[str, dict[str, Any]], path: Path) -> None:
+def record(key: str, results: Mapping[str, object], path: Path) -> None:
     """Put the results under the key; those of other keys stay. Several processes may do so at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as lock:

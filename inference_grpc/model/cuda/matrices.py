@@ -60,7 +60,7 @@ class DeviceMatrix:
     def few(self, x: torch.Tensor) -> torch.Tensor:
         """The decode kernel, MOST_ROWS rows at a time; float32."""
         if len(x) > MOST_ROWS:
-            return torch.cat([self.few(part) for part in torch.split(x, MOST_ROWS)])  # type: ignore[no-untyped-call]
+            return torch.cat([self.few(part) for part in torch.split(x, MOST_ROWS)])
         from kernels.native.gemm import launch, least_splits
 
         matrix = self.step
