@@ -52,7 +52,7 @@ def roll_hours(*, now: datetime) -> int:
         while since < until:
             start = max(since, until - LONGEST_RUN)
             _roll(start, until)
-            count += int((until - start) / HOUR)
+            count += (until - start) // HOUR
             until = start
     return count
 
