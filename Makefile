@@ -63,7 +63,8 @@ check: setup  ## Format, lint, types, import contracts, migrations, stubs, lock,
 test: setup  ## Run every test; PYTEST_ARGS adds options
 	@exec .ci/test $(PYTEST_ARGS)
 test-gpu:  ## Run the tests that need an NVIDIA GPU, with the Python that is active
-	@exec python3 -m pytest --confcutdir tests/kernels tests/gpu tests/kernels
+	@# Options of plugins that only the whole product's tests need are unknown there.
+	@exec python3 -m pytest -W ignore::pytest.PytestConfigWarning --confcutdir tests/kernels tests/gpu tests/kernels
 golden: setup  ## Rewrite the golden files; review the difference before committing it
 	@UPDATE_GOLDEN=1 .ci/test -k golden
 
