@@ -85,7 +85,7 @@ class Application:
             await send({"type": "http.response.body", "body": b""})
             return
         is_ours = path.startswith("/v1/") or path in ("/v1", HEALTH_PATH, PLAYGROUND_PATH)
-        if not is_ours or path in DJANGO_PATHS:
+        if not is_ours or (path in DJANGO_PATHS and method in ("GET", "HEAD")):
             await self._django(scope, receive, send)
             return
         await self.gateway.ensure_started()
@@ -121,6 +121,8 @@ class Application:
             return {"POST": _served_elsewhere}
         if (counter := COUNTING.get(path)) is not None:
             return {"POST": counter}
+        if path in DJANGO_PATHS:
+            return dict.fromkeys(("GET", "HEAD"), _served_elsewhere)
         if path == MODELS_PATH:
             return {"GET": endpoints.list_models}
         if path.startswith(f"{MODELS_PATH}/") and not path.endswith("/"):
@@ -142,7 +144,7 @@ class Application:
 
 
 async def _served_elsewhere(exchange: Exchange) -> object:
-    raise AssertionError("Inference paths are served by their consumers.")
+    raise AssertionError("Inference paths are served by their consumers, pages by Django.")
 
 
 def _unknown(path: str) -> ApiError:

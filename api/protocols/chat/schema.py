@@ -143,6 +143,10 @@ class Body(Struct, kw_only=True):
     prompt_cache_options: Annotated[Any, ignored("the engine decides what stays cached")] = None
     audio: Annotated[Any, refused("the models here answer with text only")] = None
     web_search_options: Annotated[Any, refused("the gateway has no web search; offer it as a function tool")] = None
+    stop_token_ids: Annotated[Any, refused("name the texts in 'stop'")] = None
+    min_tokens: Annotated[Any, refused("the model ends when it is done; see 'ignore_eos'")] = None
+    use_beam_search: Annotated[Any, refused("answers are sampled; use 'n'")] = None
+    guided_choice: Annotated[Any, refused("use 'guided_regex' or an enum in 'response_format'")] = None
     moderation: Annotated[Any, refused("the gateway does not moderate")] = None
 
 

@@ -10,6 +10,8 @@ from msgspec import Meta, Struct
 from api.protocols.decoding import Count, ignored, one_of, refused
 from api.protocols.thinking import EFFORTS
 
+_ONLY_CHAT = "this API has no such field; Chat Completions honours it"
+
 
 class Part(Struct):
     """A content part of any type."""
@@ -125,6 +127,10 @@ class Body(InputBody, kw_only=True):
     client_metadata: Annotated[Any, ignored("notes of the client to itself")] = None
     access_programs: Annotated[Any, ignored("there are none")] = None
     background_options: Annotated[Any, ignored("there are no background answers")] = None
+    stop: Annotated[Any, ignored(_ONLY_CHAT)] = None
+    n: Annotated[Any, ignored(_ONLY_CHAT)] = None
+    seed: Annotated[Any, ignored(_ONLY_CHAT)] = None
+    logit_bias: Annotated[Any, ignored(_ONLY_CHAT)] = None
     image: Annotated[Any, ignored("the models here read text only")] = None
 
 

@@ -10,6 +10,7 @@ import openai
 import pytest
 from django.utils import timezone
 
+from api.routing import INFERENCE
 from billing.ledger.models import OrganizationBalance
 from portal.api_keys.secrets import generate
 from portal.api_keys.services import issue, revoke
@@ -222,6 +223,28 @@ def test_without_credit_the_balance_and_the_hold_are_named(account: Account) -> 
     assert account.records() == []
 
 
+@pytest.mark.parametrize("path", sorted(INFERENCE))
+def test_no_path_runs_without_credit(account: Account, path: str) -> None:
+    """Every path that generates, whatever its dialect; a new one is in this list by itself."""
+    address = Deployment.objects.get(model__name=MODEL).address
+    dear = make_model("dearest-model", address, max_output_tokens=8000)
+    Deployment.objects.create(model=dear, address="http://127.0.0.1:9/v1", kind="openai_compatible", upstream_model="x")
+    prices = {"input_nano": 10**16, "cached_input_nano": None, "output_nano": 10**16}
+    change_price(model=dear, **prices, effective_from=timezone.now(), actor=None)
+    messages = [{"role": "user", "content": "SAY: x"}]
+    body = {"model": dear.name, "messages": messages, "input": "SAY: x", "max_tokens": 100}
+    if path == "/v1/completions":
+        body["prompt"] = "SAY: x"
+    answer = eventually(
+        lambda: found if (found := account.http.post(path, json=body)).status_code not in (400, 404) else None
+    )
+    if path.startswith("/v1/messages"):
+        assert_anthropic(answer, 402, "billing_error")
+    else:
+        assert_openai(answer, 429, "insufficient_quota")
+    assert account.records() == []
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
@@ -231,6 +254,7 @@ def test_without_credit_the_balance_and_the_hold_are_named(account: Account) -> 
         ("GET", "/v1/chat/completions", 405, "method_not_supported"),
         ("DELETE", "/v1/models", 405, "method_not_supported"),
         ("POST", "/v1/models/", 404, "not_found"),
+        ("POST", "/v1/openapi.json", 405, "method_not_supported"),
     ],
 )
 def test_unknown_paths_and_methods_are_json(account: Account, method: str, path: str, status: int, code: str) -> None:
@@ -270,6 +294,12 @@ def test_a_chat_completion_is_not_kept(account: Account) -> None:
         account.client().chat.completions.retrieve(made.id)
     listed = account.http.get("/v1/chat/completions")
     assert (listed.status_code, listed.headers["allow"]) == (405, "POST, OPTIONS")
+
+
+def test_headers_of_agents_pass(each_account: Account) -> None:
+    headers = {f"x-codex-turn-{number}": "x" * 6000 for number in range(5)}
+    answer = each_account.http.post("/v1/chat/completions", json=each_account.chat("SAY: hi"), headers=headers)
+    assert answer.status_code == 200
 
 
 def test_errors_on_shared_paths_follow_the_headers(account: Account) -> None:
