@@ -100,7 +100,7 @@ class Discount(models.Model):
 
     @property
     def percent(self) -> Decimal:
-        return Decimal(self.basis_points) / 100
+        return Decimal(self.basis_points).scaleb(-2)
 
 
 class VolumeTier(models.Model):

@@ -149,7 +149,7 @@ class TierChange:
 
     @property
     def percent(self) -> Decimal:
-        return Decimal(self.basis_points) / 100
+        return Decimal(self.basis_points).scaleb(-2)
 
 
 def preview_tiers(*, tiers: Sequence[Tier], start: datetime, end: datetime, now: datetime) -> list[TierChange]:

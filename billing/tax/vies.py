@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 10
 # An answer is a few hundred bytes; more is not one.
 _LIMIT_BYTES = 65_536
 

@@ -45,3 +45,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def floor_of(moment: datetime) -> UUID:
     """No id made at `moment` or later is smaller; those made before it are."""
     return UUID(int=((moment - _EPOCH) // timedelta(milliseconds=1)) << 80)
+
+
+def moment_of(request_id: UUID) -> datetime:
+    """When the id was made, to the millisecond; of a floor, its moment."""
+    return _EPOCH + timedelta(milliseconds=request_id.int >> 80)

@@ -21,6 +21,7 @@ from billing.reconciliation.periods import bounds_of, forget_receipts_of
 from billing.rollups import services as rollups
 from billing.usage.models import RetiredMonth
 from billing.usage.partitions import LOCK_TIMEOUT, is_lock_timeout, retired_in
+from billing.usage.request_ids import moment_of
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ def old_partitions(*, now: datetime, months: int | None = None) -> list[Partitio
     with connection.cursor() as cursor:
         cursor.execute(_PARTITIONS)
         for name, first_id, until_id, size_bytes in cursor.fetchall():
-            end = datetime.fromtimestamp((until_id.int >> 80) / 1000, UTC)
+            end = moment_of(until_id)
             if end <= cutoff(now, months):
                 months_of, blockers = _look_at(name, first_id, until_id)
                 if months_of:

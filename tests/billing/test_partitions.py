@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from billing.usage.models import UsageRecord
 from billing.usage.partitions import make_partitions, month_starts, partition_sizes
-from billing.usage.request_ids import attempt_of, floor_of, new_request_id, next_attempt, operation_of
+from billing.usage.request_ids import attempt_of, floor_of, moment_of, new_request_id, next_attempt, operation_of
 from billing.usage.services import finish_records, open_records
 from tests.factories.billing import ending, make_account, make_price, opening
 
@@ -48,6 +48,7 @@ def test_two_operations_never_share_an_attempt():
 @given(st.datetimes(*CENTURY, timezones=st.just(UTC)))
 def test_ids_made_from_a_moment_on_are_not_below_its_floor(moment):
     assert floor_of(moment) <= id_at(moment)
+    assert moment_of(floor_of(moment)) == moment_of(id_at(moment)) <= moment
     assert id_at(moment - timedelta(milliseconds=2)) < floor_of(moment)
 
 
