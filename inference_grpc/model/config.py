@@ -34,6 +34,7 @@ class LlamaConfig:
     has_head_norm: bool = False
     # Each rotation frequency is divided by its factor; None: by what the file's `rope_freqs` says, or by one.
     rope_factors: tuple[float, ...] | None = None
+    rope_magnitude: float = 1.0  # of the rotated queries and keys
 
 
 def read_config(file: GgufFile) -> LlamaConfig:
@@ -103,8 +104,16 @@ def read_hf_dense_config(path: Path, content: dict[str, Any]) -> LlamaConfig:
     rope: dict[str, Any] = content.get("rope_parameters") or content.get("rope_scaling") or {}
     base = float(rope.get("rope_theta", content.get("rope_theta", 10_000.0)))
     kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in ("default", "linear", "llama3"):
-        raise ModelFileError(f"{path}: rope_type is {kind!r}; supported are default, linear and llama3.")
+    if kind not in ("default", "linear", "llama3", "yarn"):
+        raise ModelFileError(f"{path}: rope_type is {kind!r}; supported are default, linear, llama3 and yarn.")
+    trained = number("max_position_embeddings")
+    factors, magnitude, context_tokens = (1.0,) * (head_size // 2), 1.0, trained
+    if kind == "llama3":
+        factors = _llama3_factors(rope, base, head_size)
+    elif kind == "yarn":
+        original = int(rope.get("original_max_position_embeddings", trained))
+        factors, magnitude = _yarn_factors(path, rope, base, head_size, original)
+        context_tokens = max(trained, int(original * float(rope["factor"])))
     has_bias, has_head_norm = FAMILIES[family]
     return _checked(
         path,
@@ -116,14 +125,15 @@ def read_hf_dense_config(path: Path, content: dict[str, Any]) -> LlamaConfig:
             kv_heads=number("num_key_value_heads", heads),
             head_size=head_size,
             vocabulary=number("vocab_size"),
-            context_tokens=number("max_position_embeddings"),
+            context_tokens=context_tokens,
             norm_epsilon=float(content.get("rms_norm_eps", 1e-6)),
             rope_base=base,
             rope_scale=float(rope["factor"]) if kind == "linear" else 1.0,
             is_tied=bool(content.get("tie_word_embeddings", False)),
             has_bias=has_bias,
             has_head_norm=has_head_norm,
-            rope_factors=_llama3_factors(rope, base, head_size) if kind == "llama3" else (1.0,) * (head_size // 2),
+            rope_factors=factors,
+            rope_magnitude=magnitude,
         ),
     )
 
@@ -146,6 +156,29 @@ def _llama3_factors(rope: dict[str, Any], base: float, head_size: int) -> tuple[
         smooth = min(max((turns - low) / (high - low), 0.0), 1.0)
         factors.append(1 / ((1 - smooth) / factor + smooth))
     return tuple(factors)
+
+
+def _yarn_factors(
+    path: Path, rope: dict[str, Any], base: float, head_size: int, original: int
+) -> tuple[tuple[float, ...], float]:
+    """Waves that turn often within the trained context stay, slow ones are stretched by `factor`, those between by
+    degrees; and the magnitude that makes up for the flatter softmax."""
+    unknown = rope.keys() & {"mscale", "mscale_all_dim", "truncate"}
+    if unknown or not float(rope.get("factor", 0)) >= 1:
+        what = min(unknown) if unknown else "factor"
+        raise ModelFileError(
+            f"{path}: yarn with {what} = {rope.get(what)!r} is not supported; factor must be 1 or more."
+        )
+
+    def dimension(turns: float) -> float:
+        return head_size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    factor = float(rope["factor"])
+    low = max(math.floor(dimension(float(rope.get("beta_fast") or 32))), 0)
+    high = min(math.ceil(dimension(float(rope.get("beta_slow") or 1))), head_size - 1)
+    ramp = [min(max((n - low) / max(high - low, 0.001), 0.0), 1.0) for n in range(head_size // 2)]
+    magnitude = float(rope.get("attention_factor") or 0.1 * math.log(factor) + 1)
+    return tuple(1 / (share / factor + 1 - share) for share in ramp), magnitude
 
 
 def _positive(file: GgufFile, key: str, default: int | None = None) -> int:

@@ -119,4 +119,4 @@ def _rotations(config: LlamaConfig, factors: torch.Tensor) -> torch.Tensor:
     exponents = torch.arange(0, config.head_size, 2, dtype=torch.float64) / config.head_size
     frequencies = config.rope_base**-exponents / factors.double() / config.rope_scale
     angles = torch.outer(torch.arange(config.context_tokens, dtype=torch.float64), frequencies)
-    return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)
+    return torch.polar(torch.full_like(angles, config.rope_magnitude), angles).to(torch.complex64)

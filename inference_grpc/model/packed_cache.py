@@ -187,8 +187,8 @@ def _write(path: Path, header: dict[str, Any], encoder: _Encoder) -> None:
             file.write(start + bytes(-len(start) % PAGE))
             for piece in _pieces(encoder):
                 file.write(piece)
+            # Not synced: what has not reached the disk after a crash fails its checksum, and a start need not wait.
             file.flush()
-            os.fsync(file.fileno())
             Path(file.name).replace(path)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -315,6 +315,21 @@ def test_dense_folders_equal_transformers(tmp_path: Path, family: str) -> None:
     torch.testing.assert_close(logits_of(path), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("more", [{}, {"attention_factor": 1.3, "beta_fast": 8, "beta_slow": 2}])
+def test_a_context_that_yarn_stretches_equals_transformers(tmp_path: Path, more: dict[str, float]) -> None:
+    import transformers
+
+    rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 10_000.0}
+    path = write_tiny(
+        tmp_path / "m", "llama", dtype=torch.float32, rope_parameters=rope | more, max_position_embeddings=64
+    )
+    reference = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    with torch.inference_mode():
+        expected = reference(torch.tensor([TOKENS])).logits[0, -1, :271]
+    torch.testing.assert_close(logits_of(path), expected, rtol=1e-4, atol=1e-4)
+    assert open_checkpoint(path).config.context_tokens == 256
+
+
 def test_the_tokenizer_of_a_folder_is_its_own(folder: Path) -> None:
     import tokenizers
 
