@@ -62,7 +62,7 @@ def report(found: dict[str, list[dict[str, float]]], model: str) -> str:
         "# Starts of the engine on a CPU",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, one",
-        f"thread. Model {model}; medians of {len(found['first'])} rounds, each start in a new process. Where other work",
+        f"thread. Model {model}; medians of {len(found['first'])} rounds, each in a new process. Where other work",
         "shares the cores, trust the CPU time: it is what a start takes on a quiet machine.",
         "Made by `python -m benchmarks.engine.start --report docs/benchmarks/engine-start.md`.",
         "",
