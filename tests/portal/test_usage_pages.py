@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.ledger import selectors as ledger
+from billing.rollups.services import take_pending
 from billing.usage.models import UsageRecord
 from portal.api_keys.models import ApiKey
 from portal.api_keys.services import issue
@@ -128,9 +129,22 @@ def test_lists_take_the_same_queries_for_any_number_of_records(
 ) -> None:
     use_for_days([key], model.name, now=timezone.now(), days=3, calls_per_day=20)
     client = signed_in(cast.ada)
-    for name, most in (("requests", 10), ("usage", 8), ("dashboard", 12), ("billing", 10), ("ledger", 6)):
+    for name, most in (("requests", 10), ("usage", 10), ("dashboard", 12), ("billing", 10), ("ledger", 6)):
         with django_assert_max_num_queries(most):
             assert client.get(page(cast, name)).status_code == 200
+
+
+def test_the_overview_says_what_failed_and_how_long_calls_took(
+    cast: Cast, key: ApiKey, model: Model, signed_in: Browser
+) -> None:
+    now = timezone.now()
+    for status, ttft_ms in (("completed", 200.0), ("completed", 200.0), ("failed", None), ("cancelled", 200.0)):
+        use(key, model.name, started_at=now - timedelta(hours=2), status=status, ttft_ms=ttft_ms, price_at=now)
+    take_pending(now=now)
+    context = signed_in(cast.ben).get(page(cast, "usage", "?days=1")).context
+    assert (context["failed"], context["cancelled"], context["failed_share"]) == (1, 1, 0.25)
+    assert context["ttft_ms"][0] == pytest.approx(200, rel=0.1)
+    assert context["e2e_ms"][1] == pytest.approx(1600, rel=0.1)
 
 
 def test_empty_pages_say_what_to_do(cast: Cast, signed_in: Browser) -> None:
