@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import httpx2 as httpx
+import pytest
 from django.conf import settings
 from django.utils import timezone
 
@@ -170,6 +171,32 @@ def test_failed_calls_give_their_place_back(account: Account) -> None:
         assert account.post("FAIL:engine_error").status_code == 500
         assert account.post("SAY: ok").status_code == 200
     account.assert_books_agree()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "FAIL:engine_error"}]}),
+        ("/v1/responses", {"input": "FAIL:engine_error"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "FAIL:engine_error"}], "max_tokens": 50}),
+    ],
+)
+def test_a_hundred_failures_on_a_route_leave_nothing_held(account: Account, path: str, body: dict[str, Any]) -> None:
+    """Also no token of a limit, and no place: the hundredth has as much room as the first."""
+    set_quota(account, "concurrency", "now", 8)
+    set_quota(account, "tokens", "day", 20_000)
+    headers = {"x-api-key": account.secret, "anthropic-version": "2023-06-01"}
+
+    def fail(_: int) -> int:
+        return account.http.post(path, json={"model": MODEL, **body}, headers=headers).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(fail, range(100))) == {500}
+    organization_id = account.organization.id
+    eventually(lambda: held_nano(organization_id) == 0)
+    eventually(lambda: snapshot.client().hkeys(credit.key(organization_id)) == ["available"])
+    eventually(lambda: not snapshot.client().zcard(f"live:organization:{organization_id}"))
+    assert account.copy_nano == account.balance_nano == settings.FREE_CREDIT_NANO
 
 
 def test_a_daily_budget_survives_a_lost_valkey(account: Account) -> None:
