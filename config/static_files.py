@@ -11,8 +11,14 @@ OURS = ("css/", "img/", "js/", "vendor/")
 
 
 class HashedStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]  # the library has no types
-    # A file that nothing collected is served under its plain name instead of failing the page.
     manifest_strict = False
+
+    def stored_name(self, name: str) -> str:
+        """A file that nothing collected, as in a benchmark's process, is named plainly instead of failing the page."""
+        try:
+            return str(super().stored_name(name))
+        except ValueError:
+            return name
 
     def compress_files(self, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
         """What has a digest never changes, so it is compressed once."""
