@@ -189,6 +189,8 @@ AUTH_PASSWORD_VALIDATORS = [
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_ADAPTER = "portal.users.adapter.MFAAdapter"
 MFA_TOTP_ISSUER = "Token Factory"
+# A code is still taken one period late or early: clocks of phones differ, and people type slowly (RFC 6238, 5.2).
+MFA_TOTP_TOLERANCE = 1
 # Browsers allow security keys on https and on http://localhost; the library would refuse the latter.
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not IS_HTTPS
 # One OpenID Connect provider beside passwords; without an issuer there is none.
