@@ -34,6 +34,7 @@ organization_paths: list[URLPattern | URLResolver] = [
     path("management-keys", keys.ManagementKeys.as_view(), name="management_keys"),
     path("management-keys/<int:key_id>", keys.ManagementKeyDetail.as_view(), name="management_key"),
     path("limits", governance.Limits.as_view(), name="limits"),
+    path("limits/trial", governance.LimitTrial.as_view(), name="limit_trial"),
     path("limits/<int:limit_id>", governance.LimitDetail.as_view(), name="limit"),
     path("audit/file", governance.AuditFile.as_view(), name="audit_file"),
     path("audit", governance.Audit.as_view(), name="audit"),

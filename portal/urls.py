@@ -69,6 +69,7 @@ organization_pages: list[URLPattern | URLResolver] = [
     path("billing/invoices/<int:invoice_id>.pdf", billing.invoice_pdf, name="invoice_pdf"),
     path("billing/invoices/<int:invoice_id>.csv", billing.invoice_annex, name="invoice_annex"),
     path("limits", quotas.limits, name="limits"),
+    path("limits/try", quotas.try_out, name="limit_try"),
     path("limits/gauges", quotas.gauges, name="limit_gauges"),
     path("limits/<int:quota_id>/remove", quotas.remove, name="limit_remove"),
     path("members", organizations.members, name="members"),

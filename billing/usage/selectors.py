@@ -14,6 +14,7 @@ from billing.rollups.selectors import Ranking, UsageSum, ranking, summary
 from billing.usage.models import RecordStatus, UsageAdjustment, UsageRecord
 
 __all__ = [
+    "FinishedCall",
     "Ranking",
     "RecordCounts",
     "RecordDetail",
@@ -22,6 +23,7 @@ __all__ = [
     "UsageSum",
     "active_by_deployment",
     "counts_of",
+    "finished_calls",
     "ranking",
     "record",
     "spent_nano",
@@ -129,12 +131,35 @@ def counts_of(request_ids: list[UUID]) -> dict[UUID, RecordCounts]:
     """Those of the finished records among `request_ids`, without corrections. One query, none for an empty list."""
     if not request_ids:
         return {}
-    counts: dict[UUID, RecordCounts] = {}
-    for row in UsageRecord.objects.filter(request_id__in=request_ids).exclude(status=RecordStatus.STARTED):
-        tokens = (row.prompt_tokens, row.cached_tokens, row.completion_tokens)
-        prompt, cached, completion = (0, 0, 0) if row.status == RecordStatus.FAILED else tokens
-        counts[row.request_id] = RecordCounts(1, prompt, cached, completion, int(row.cost_nano))
-    return counts
+    rows = UsageRecord.objects.filter(request_id__in=request_ids).exclude(status=RecordStatus.STARTED)
+    return {row.request_id: _counts(row) for row in rows}
+
+
+def _counts(row: UsageRecord) -> RecordCounts:
+    tokens = (row.prompt_tokens, row.cached_tokens, row.completion_tokens)
+    prompt, cached, completion = (0, 0, 0) if row.status == RecordStatus.FAILED else tokens
+    return RecordCounts(1, prompt, cached, completion, int(row.cost_nano))
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedCall:
+    started_at: datetime
+    finished_at: datetime
+    counts: RecordCounts
+
+
+def finished_calls(
+    organization_id: int, *, filters: UsageFilters, api_key_ids: set[int] | None = None, newest: int
+) -> list[FinishedCall]:
+    """The `newest` ones, oldest first, without corrections; of these keys, or of all. One query."""
+    records = _filtered(organization_id, filters).exclude(status=RecordStatus.STARTED).exclude(finished_at=None)
+    if api_key_ids is not None:
+        records = records.filter(api_key_id__in=api_key_ids)
+    columns = ("started_at", "finished_at", "status", "prompt_tokens", "cached_tokens", "completion_tokens")
+    rows = records.only("request_id", *columns, "cost_nano").order_by("-started_at")[:newest]
+    calls = [FinishedCall(row.started_at, row.finished_at or row.started_at, _counts(row)) for row in rows]
+    calls.reverse()
+    return calls
 
 
 def spent_nano(organization_id: int, start: datetime, end: datetime) -> int:

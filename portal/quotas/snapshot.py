@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import redis
 from django.conf import settings
@@ -95,6 +95,11 @@ def as_limit(quota: Quota) -> QuotaLimit:
     return QuotaLimit(
         quota.id, scope, scope_id, scope_name, quota.model, quota.mode, quota.kind, quota.window, quota.limit
     )
+
+
+def new_limit(organization: Organization, *, reason: str = "", **fields: Any) -> QuotaLimit:
+    """A limit that is not set, from what `change_quota` takes."""
+    return as_limit(Quota(id=0, organization=organization, **fields))
 
 
 def encode(limits: Limits) -> dict[str, str]:

@@ -94,14 +94,14 @@ def used_in(organization_id: int, limit: QuotaLimit, start: datetime, end: datet
     group = {"organization": "total", "project": "project", "api_key": "api_key", "member": "api_key"}[limit.scope]
     keys = {""} if group == "total" else {str(limit.scope_id)}
     if limit.scope == "member":
-        keys = {str(key_id) for key_id in _keys_of(organization_id, limit)}
+        keys = {str(key_id) for key_id in keys_of(organization_id, limit)}
     if limit.model:
         group, keys = f"{group}_model", {f"{key}|{limit.model}" for key in keys}
     rows = usage.summary(organization_id, start, end, group)
     return sum(measure(row, limit.kind, cached_percent) for row in rows if row.key in keys)
 
 
-def _keys_of(organization_id: int, limit: QuotaLimit) -> set[int]:
+def keys_of(organization_id: int, limit: QuotaLimit) -> set[int]:
     """The keys that the limit's member made."""
     made = ApiKey.objects.filter(organization_id=organization_id, created_by_id=limit.scope_id)
     return set(made.values_list("id", flat=True))
@@ -109,7 +109,7 @@ def _keys_of(organization_id: int, limit: QuotaLimit) -> set[int]:
 
 def running_of(organization_id: int, limit: QuotaLimit) -> int:
     """Calls under way that the limit counts. One or two queries."""
-    ids = _keys_of(organization_id, limit) if limit.scope == "member" else {limit.scope_id}
+    ids = keys_of(organization_id, limit) if limit.scope == "member" else {limit.scope_id}
 
     def counts(row: Running) -> bool:
         owner = {"organization": organization_id, "project": row.project_id}.get(limit.scope, row.api_key_id)

@@ -15,11 +15,14 @@ from portal import access
 from portal.api_keys import selectors as api_keys
 from portal.catalog.selectors import published_models
 from portal.organizations import selectors as organizations
+from portal.organizations.models import Organization
 from portal.pages import member_page
 from portal.permissions import Permission
 from portal.quotas import selectors, services
 from portal.quotas.forms import QuotaForm
 from portal.quotas.models import QuotaKind, Window
+from portal.quotas.replay import replay_week
+from portal.quotas.snapshot import new_limit
 from portal.quotas.use import uses_of
 
 # Keys offered in the form: the newest ones.
@@ -33,15 +36,7 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
         request.user, slug, Permission.MANAGE_LIMITS if request.method == "POST" else Permission.VIEW
     )
     organization = member.organization
-    keys = list(api_keys.client_keys(organization).filter(revoked_at=None)[:KEYS_OFFERED])
-    form = QuotaForm(
-        request.POST or None,
-        name=organization.name,
-        projects=organizations.projects_of(organization),
-        api_keys=keys,
-        members=organizations.members_of(organization),
-        models=[model.name for model in published_models()],
-    )
+    form = _form(request, organization)
     if request.method == "POST" and form.is_valid():
         services.change_quota(organization=organization, actor=member.user, **form.cleaned_data["quota"])
         messages.success(request, _("The limit is set and applies to the next request."))
@@ -56,6 +51,30 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
     return member_page(
         request, member, "limits", "portal/quotas/limits.html", context, status=400 if form.errors else 200
     )
+
+
+def _form(request: HttpRequest, organization: Organization) -> QuotaForm:
+    return QuotaForm(
+        request.POST or None,
+        name=organization.name,
+        projects=organizations.projects_of(organization),
+        api_keys=list(api_keys.client_keys(organization).filter(revoked_at=None)[:KEYS_OFFERED]),
+        members=organizations.members_of(organization),
+        models=[model.name for model in published_models()],
+    )
+
+
+@login_required
+@require_POST
+def try_out(request: HttpRequest, slug: str) -> HttpResponse:
+    """What the limit in the form would have refused last week, as a part of the page; nothing is changed."""
+    organization = access.member_for(request.user, slug, Permission.MANAGE_LIMITS).organization
+    form = _form(request, organization)
+    context: dict[str, object] = {"form": form}
+    if form.is_valid():
+        limit = new_limit(organization, **form.cleaned_data["quota"])
+        context["replay"] = replay_week(organization, limit, cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT)
+    return render(request, "portal/quotas/_replay.html", context)
 
 
 @login_required

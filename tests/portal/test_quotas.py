@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -11,6 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from billing.usage.selectors import FinishedCall, RecordCounts
 from portal.api_keys.services import issue
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Model
@@ -18,6 +19,7 @@ from portal.organizations.models import Member
 from portal.organizations.services import set_suspended
 from portal.quotas import snapshot
 from portal.quotas.models import Quota, QuotaKind, Window
+from portal.quotas.replay import replay
 from portal.quotas.selectors import quotas_of
 from portal.quotas.services import QuotaOutOfScope, change_quota
 from portal.quotas.use import uses_of, window_bounds
@@ -179,6 +181,40 @@ class TestUse:
         assert list(window_bounds(window, zone, moment)) == expected
 
 
+def calls_at(*times: str, lasting_s: int = 10, tokens: int = 100) -> list[FinishedCall]:
+    starts = [datetime.fromisoformat(f"2026-11-{time}+00:00") for time in times]
+    counts = RecordCounts(1, tokens, 0, 0, tokens * 1000)
+    return [FinishedCall(start, start + timedelta(seconds=lasting_s), counts) for start in starts]
+
+
+def replayed(calls: list[FinishedCall], kind: str, window: str, amount: int) -> tuple[int, str | None]:
+    limit = snapshot.QuotaLimit(0, "organization", 1, "", "", "hard", kind, window, amount)
+    found = replay(calls, limit, "Asia/Tokyo", cached_percent=100)
+    assert found.calls == len(calls)
+    return found.refused, found.first_at and found.first_at.strftime("%dT%H:%M:%S")
+
+
+class TestReplay:
+    def test_a_minute_is_the_last_sixty_seconds(self) -> None:
+        calls = calls_at("10T12:00:30", "10T12:00:50", "10T12:01:29", "10T12:01:30")
+        assert replayed(calls, "requests", "minute", 2) == (1, "10T12:01:29")
+        assert replayed(calls, "tokens", "minute", 250) == (1, "10T12:01:29")
+        assert replayed(calls, "tokens", "minute", 99) == (4, "10T12:00:30")
+
+    def test_a_day_and_a_week_are_the_organizations(self) -> None:
+        # 15:00 UTC is midnight in Tokyo; the 15th is a Sunday.
+        calls = calls_at("10T14:58:00", "10T14:59:00", "10T15:00:00", "15T14:59:59", "15T15:00:00")
+        assert replayed(calls, "requests", "day", 1) == (1, "10T14:59:00")
+        assert replayed(calls, "spend", "week", 300_000) == (1, "15T14:59:59")
+        assert replayed(calls, "spend", "lifetime", 300_000) == (2, "15T14:59:59")
+
+    def test_calls_at_one_time_give_their_place_back_when_they_end(self) -> None:
+        calls = calls_at("10T12:00:00", "10T12:00:05", "10T12:00:10", "10T12:00:15")
+        assert replayed(calls, "concurrency", "now", 1) == (2, "10T12:00:05")
+        assert replayed(calls, "concurrency", "now", 2) == (0, None)
+        assert replayed(calls, "requests", "day", 0) == (4, "10T12:00:00")
+
+
 class TestPage:
     def test_admin_sets_a_budget_in_money(self, cast: Cast, signed_in: Callable[..., Client]) -> None:
         address = reverse("portal:limits", args=[cast.organization.slug])
@@ -198,6 +234,21 @@ class TestPage:
         page = signed_in(cast.dee).get(address).content.decode()
         assert model.name in page
         assert cast.ben.email in page
+
+    def test_admin_sees_what_a_limit_would_have_refused_last_week(
+        self, cast: Cast, model: Model, signed_in: Callable[..., Client]
+    ) -> None:
+        key = issue(project=cast.project, name="laptop", actor=cast.ada).api_key
+        address = reverse("portal:limit_try", args=[cast.organization.slug])
+        form = {"scope": f"api_key:{key.id}", "what": "requests:day", "amount": "2"}
+        assert "No call of the last seven days" in signed_in(cast.dee).post(address, form).content.decode()
+        noon = (timezone.now() - timedelta(days=2)).replace(hour=12, minute=0)
+        for minutes in range(5):
+            use(key, model.name, started_at=noon + timedelta(minutes=minutes), price_at=timezone.now())
+        assert "refused 3 of 5 calls" in signed_in(cast.dee).post(address, form).content.decode()
+        assert "none of 5 calls" in signed_in(cast.dee).post(address, form | {"amount": "5"}).content.decode()
+        assert "whole number" in signed_in(cast.dee).post(address, form | {"amount": "many"}).content.decode()
+        assert not Quota.objects.exists()
 
     @pytest.mark.parametrize("amount", ["", "many", "-1", "1.5", "9" * 25])
     def test_odd_amount_is_refused_at_the_field(

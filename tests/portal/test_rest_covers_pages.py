@@ -61,6 +61,7 @@ COVERED: dict[str, tuple[list[str] | Because | None, list[str] | Because | None]
     "export_download": (["get export_file"], None),
     "limits": (["get limits"], ["post limits"]),
     "limit_gauges": (["get limits"], None),
+    "limit_try": (None, ["post limit_trial"]),
     "limit_remove": (None, ["delete limit"]),
     "members": (["get members", "get invitations"], ["post invitations"]),
     "member_role": (None, ["patch member"]),

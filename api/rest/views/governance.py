@@ -22,10 +22,13 @@ from portal import access
 from portal.audit import selectors as audit
 from portal.audit.views import file_response
 from portal.catalog.selectors import published_models
+from portal.organizations.models import Organization
 from portal.organizations.selectors import members_of
 from portal.permissions import Permission
 from portal.quotas import selectors, services
 from portal.quotas.forms import CHOICES, QuotaForm
+from portal.quotas.replay import replay_week
+from portal.quotas.snapshot import new_limit
 from portal.quotas.use import uses_of
 
 TAG = "limits"
@@ -91,18 +94,41 @@ class Limits(ManagementView):
     def post(self, request: Request, slug: str) -> Response:
         """Set a limit, or change the one of the same kind, window and scope. It holds from the next call on."""
         organization = access.organization_for(self.person, slug, Permission.MANAGE_LIMITS)
-        wanted = read_body(NewLimitSerializer(data=request.data))
-        wanted["scope"] = scope_value(organization, wanted["scope"])
-        form = QuotaForm(
-            wanted,
-            name=organization.name,
-            members=members_of(organization),
-            models=[model.name for model in published_models()],
-            **offered(organization, wanted["scope"]),
-        )
-        check_form(form)
-        services.change_quota(organization=organization, actor=self.person, **form.cleaned_data["quota"])
+        services.change_quota(organization=organization, actor=self.person, **_wanted(organization, request))
         return Response(status=204)
+
+
+def _wanted(organization: Organization, request: Request) -> dict[str, Any]:
+    """The limit that the body describes, as `change_quota` takes it."""
+    wanted = read_body(NewLimitSerializer(data=request.data))
+    wanted["scope"] = scope_value(organization, wanted["scope"])
+    form = QuotaForm(
+        wanted,
+        name=organization.name,
+        members=members_of(organization),
+        models=[model.name for model in published_models()],
+        **offered(organization, wanted["scope"]),
+    )
+    check_form(form)
+    quota: dict[str, Any] = form.cleaned_data["quota"]
+    return quota
+
+
+class ReplaySerializer(serializers.Serializer[Any]):
+    calls = serializers.IntegerField(help_text="Of the last seven days, the newest 100,000 at most.")
+    refused = serializers.IntegerField()
+    since = serializers.DateTimeField(allow_null=True, help_text="Start of the first call that was looked at.")
+    first_at = serializers.DateTimeField(allow_null=True, help_text="Start of the first call that had no room.")
+
+
+class LimitTrial(ManagementView):
+    @extend_schema(operation_id="try_limit", tags=[TAG], request=NewLimitSerializer, responses={200: ReplaySerializer})
+    def post(self, request: Request, slug: str) -> Response:
+        """What this limit would have refused of last week's calls. Nothing is changed."""
+        organization = access.organization_for(self.person, slug, Permission.MANAGE_LIMITS)
+        limit = new_limit(organization, **_wanted(organization, request))
+        replay = replay_week(organization, limit, cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT)
+        return Response(ReplaySerializer(replay).data)
 
 
 class LimitDetail(ManagementView):

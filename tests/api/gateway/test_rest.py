@@ -230,6 +230,9 @@ class TestGovernance:
         for row in rows:
             assert program("delete", f"/limits/{row['id']}").status_code == 204
         assert not Quota.objects.exists()
+        tried = program("post", "/limits/trial", {"what": "requests:day", "amount": "1"})
+        assert tried.json() == {"calls": 0, "refused": 0, "since": None, "first_at": None}
+        assert not Quota.objects.exists()
         wrong = program("post", "/limits", {"what": "requests:day", "amount": "many"})
         assert wrong.json()["error"]["param"] == "amount"
         elsewhere = program("post", "/limits", {"what": "requests:day", "amount": "1", "scope": "api_key:999"})

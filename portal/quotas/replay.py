@@ -1,0 +1,101 @@
+"""What a limit would have refused of last week's calls: a look at it before it is set."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+from billing.usage import selectors as usage
+from portal.organizations.models import Organization
+from portal.quotas.models import QuotaKind, Window
+from portal.quotas.snapshot import QuotaLimit
+from portal.quotas.use import keys_of, measure, window_bounds
+
+PERIOD = timedelta(days=7)
+# The newest ones; a week of more is judged by these.
+CALLS_LOOKED_AT = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """`since` is the start of the first call that was looked at; `first_at` that of the first refused one."""
+
+    calls: int
+    refused: int
+    since: datetime | None
+    first_at: datetime | None
+
+    @property
+    def per_mille(self) -> int:
+        return 1000 * self.refused // self.calls if self.calls else 0
+
+
+def replay_week(organization: Organization, limit: QuotaLimit, *, cached_percent: int) -> Replay:
+    """Take the calls of the last seven days through `limit` alone, in their order. One or two queries.
+
+    A calendar window begins with nothing used at the first call looked at, and other limits keep what they refused.
+    """
+    filters = usage.UsageFilters(
+        project_id=limit.scope_id if limit.scope == "project" else None,
+        api_key_id=limit.scope_id if limit.scope == "api_key" else None,
+        model=limit.model,
+        start=timezone.now() - PERIOD,
+    )
+    key_ids = keys_of(organization.id, limit) if limit.scope == "member" else None
+    calls = usage.finished_calls(organization.id, filters=filters, api_key_ids=key_ids, newest=CALLS_LOOKED_AT)
+    return replay(calls, limit, organization.time_zone, cached_percent=cached_percent)
+
+
+def replay(calls: Iterable[usage.FinishedCall], limit: QuotaLimit, time_zone: str, *, cached_percent: int) -> Replay:
+    """`calls` by their start, oldest first. A refused call takes nothing."""
+    room = _Room(limit.limit, limit.window, time_zone)
+    seen = refused = 0
+    since = first_at = None
+    for call in calls:
+        seen += 1
+        since = since or call.started_at
+        amount = 1 if limit.kind == QuotaKind.CONCURRENCY else measure(call.counts, limit.kind, cached_percent)
+        if not room.take(amount, call.started_at, call.finished_at):
+            refused += 1
+            first_at = first_at or call.started_at
+    return Replay(seen, refused, since, first_at)
+
+
+class _Room:
+    """What is left of one limit as time goes on."""
+
+    def __init__(self, limit: int, window: str, time_zone: str) -> None:
+        self._limit = limit
+        self._window = window
+        self._time_zone = time_zone
+        self._used = 0
+        self._ends_at: datetime | None = None
+        # When what was taken comes back: with the minute, or with the end of the call.
+        self._returns: list[tuple[datetime, int]] = []
+        self._minute: deque[tuple[datetime, int]] = deque()
+
+    def take(self, amount: int, now: datetime, until: datetime) -> bool:
+        self._let_go(now)
+        # As at the gateway: without room for anything a call is refused, even one that would take nothing.
+        if self._used + max(amount, 1) > self._limit:
+            return False
+        self._used += amount
+        if self._window == Window.NOW:
+            heapq.heappush(self._returns, (until, amount))
+        elif self._window == Window.MINUTE:
+            self._minute.append((now + timedelta(minutes=1), amount))
+        return True
+
+    def _let_go(self, now: datetime) -> None:
+        while self._returns and self._returns[0][0] <= now:
+            self._used -= heapq.heappop(self._returns)[1]
+        while self._minute and self._minute[0][0] <= now:
+            self._used -= self._minute.popleft()[1]
+        if self._window in (Window.DAY, Window.WEEK, Window.MONTH) and (self._ends_at is None or now >= self._ends_at):
+            self._used = 0
+            _, self._ends_at = window_bounds(self._window, self._time_zone, now)
