@@ -10,6 +10,13 @@ import pytest
 from tests.end_to_end.stack import Stack
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker("product")
+
+
 @pytest.fixture(scope="session")
 def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("stacks")
