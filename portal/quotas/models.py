@@ -22,8 +22,8 @@ class QuotaKind(models.TextChoices):
 
 
 class Window(models.TextChoices):
-    """A minute is the last 60 s; a day, a week (from Monday) and a month are the calendar's, in the organization's
-    time zone; lifetime never begins anew."""
+    """A minute's limit is a bucket that refills evenly; a day, a week (from Monday) and a month are the calendar's, in
+    the organization's time zone; lifetime never begins anew."""
 
     MINUTE = "minute", _("per minute")
     DAY = "day", _("per day")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 
@@ -17,6 +17,7 @@ from portal.quotas.snapshot import QuotaLimit
 from portal.quotas.use import keys_of, measure, window_bounds
 
 PERIOD = timedelta(days=7)
+MINUTE = timedelta(minutes=1)
 # The newest ones; a week of more is judged by these.
 CALLS_LOOKED_AT = 100_000
 
@@ -74,28 +75,33 @@ class _Room:
         self._window = window
         self._time_zone = time_zone
         self._used = 0
+        # Of a calendar window.
         self._ends_at: datetime | None = None
-        # When what was taken comes back: with the minute, or with the end of the call.
-        self._returns: list[tuple[datetime, int]] = []
-        self._minute: deque[tuple[datetime, int]] = deque()
+        # Of calls at one time: when each call ends.
+        self._ends: list[datetime] = []
+        # Of a minute: when the bucket is full again, at the limit in a minute.
+        self._full_at = datetime.min.replace(tzinfo=UTC)
 
     def take(self, amount: int, now: datetime, until: datetime) -> bool:
         self._let_go(now)
         # As at the gateway: without room for anything a call is refused, even one that would take nothing.
         if self._used + max(amount, 1) > self._limit:
             return False
-        self._used += amount
+        if self._window == Window.MINUTE:
+            self._full_at = max(self._full_at, now) + MINUTE * amount / self._limit
+        else:
+            self._used += amount
         if self._window == Window.NOW:
-            heapq.heappush(self._returns, (until, amount))
-        elif self._window == Window.MINUTE:
-            self._minute.append((now + timedelta(minutes=1), amount))
+            heapq.heappush(self._ends, until)
         return True
 
     def _let_go(self, now: datetime) -> None:
-        while self._returns and self._returns[0][0] <= now:
-            self._used -= heapq.heappop(self._returns)[1]
-        while self._minute and self._minute[0][0] <= now:
-            self._used -= self._minute.popleft()[1]
-        if self._window in (Window.DAY, Window.WEEK, Window.MONTH) and (self._ends_at is None or now >= self._ends_at):
+        while self._ends and self._ends[0] <= now:
+            heapq.heappop(self._ends)
+            self._used -= 1
+        if self._window == Window.MINUTE:
+            self._used = math.ceil(self._limit * max(timedelta(), self._full_at - now) / MINUTE)
+        is_calendar = self._window in (Window.DAY, Window.WEEK, Window.MONTH)
+        if is_calendar and (self._ends_at is None or now >= self._ends_at):
             self._used = 0
             _, self._ends_at = window_bounds(self._window, self._time_zone, now)

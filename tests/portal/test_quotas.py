@@ -195,11 +195,12 @@ def replayed(calls: list[FinishedCall], kind: str, window: str, amount: int) -> 
 
 
 class TestReplay:
-    def test_a_minute_is_the_last_sixty_seconds(self) -> None:
-        calls = calls_at("10T12:00:30", "10T12:00:50", "10T12:01:29", "10T12:01:30")
-        assert replayed(calls, "requests", "minute", 2) == (1, "10T12:01:29")
-        assert replayed(calls, "tokens", "minute", 250) == (1, "10T12:01:29")
-        assert replayed(calls, "tokens", "minute", 99) == (4, "10T12:00:30")
+    def test_a_minutes_limit_refills_evenly(self) -> None:
+        calls = calls_at("10T12:00:00", "10T12:00:10", "10T12:00:20", "10T12:00:40", "10T12:01:30")
+        # One comes back every 30 s.
+        assert replayed(calls, "requests", "minute", 2) == (1, "10T12:00:20")
+        assert replayed(calls, "tokens", "minute", 200) == (1, "10T12:00:20")
+        assert replayed(calls, "tokens", "minute", 99) == (5, "10T12:00:00")
 
     def test_a_day_and_a_week_are_the_organizations(self) -> None:
         # 15:00 UTC is midnight in Tokyo; the 15th is a Sunday.
