@@ -8,7 +8,6 @@ with `Failed(code="engine_unavailable")` and the counts seen so far, and is open
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import random
@@ -373,7 +372,7 @@ class EngineClient:
 
     async def _keep_session(self) -> None:
         pause_s = RETRY_S[0]
-        while True:
+        while not self._is_closed:
             call = self._stub.Session()
             reason = "the engine ended the session"
             try:
@@ -417,8 +416,10 @@ class EngineClient:
                 self._receive(step)
         finally:
             writer.cancel()
-            with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await writer
+            # Not `await writer`: what ends it, and a cancellation of our own while we wait, could not be told apart.
+            await asyncio.wait([writer])
+            if not writer.cancelled():
+                writer.exception()  # seen: the read says why the session broke
 
     async def _write(self, call: Any) -> None:
         while True:

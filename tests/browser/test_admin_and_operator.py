@@ -71,6 +71,8 @@ def limit_the_key(page: Page, name: str) -> None:
     dialog.get_by_role("button", name="Set the limit").click()
     expect(page.locator(".field-error").filter(visible=True).first).to_be_visible()
     dialog.get_by_label("At most").fill("1")
+    dialog.get_by_role("button", name="Try on last week").click()
+    expect(dialog.get_by_text("No call of the last seven days comes under this limit")).to_be_visible()
     dialog.get_by_role("button", name="Set the limit").click()
     expect(page.get_by_text("The limit is set")).to_be_visible()
 

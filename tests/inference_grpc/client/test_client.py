@@ -201,3 +201,23 @@ def test_a_client_that_was_not_closed_does_not_hold_up_the_end_of_the_loop(unuse
     began = time.monotonic()
     asyncio.run(leave_open())
     assert time.monotonic() - began < 5
+
+
+class BrokenCall:
+    """A session whose engine has just gone, as grpc.aio shows it."""
+
+    async def read(self) -> object:
+        raise RuntimeError("gone")
+
+    async def write(self, message: object) -> None:
+        raise RuntimeError("gone")
+
+
+async def test_a_close_while_the_session_breaks_is_not_lost() -> None:
+    client = EngineClient("127.0.0.1:1")
+    session = asyncio.create_task(client._use(BrokenCall()))
+    await asyncio.sleep(0)  # the read has failed by now, and the writer is being stopped
+    session.cancel()
+    await asyncio.wait([session])
+    assert session.cancelled()
+    await client.close()
