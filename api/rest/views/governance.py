@@ -22,7 +22,6 @@ from portal import access
 from portal.audit import selectors as audit
 from portal.audit.views import file_response
 from portal.catalog.selectors import published_models
-from portal.organizations.models import Organization
 from portal.organizations.selectors import members_of
 from portal.permissions import Permission
 from portal.quotas import selectors, services
@@ -98,7 +97,7 @@ class Limits(ManagementView):
         return Response(status=204)
 
 
-def _wanted(organization: Organization, request: Request) -> dict[str, Any]:
+def _wanted(organization: Any, request: Request) -> dict[str, Any]:
     """The limit that the body describes, as `change_quota` takes it."""
     wanted = read_body(NewLimitSerializer(data=request.data))
     wanted["scope"] = scope_value(organization, wanted["scope"])
