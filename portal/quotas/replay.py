@@ -31,10 +31,6 @@ class Replay:
     since: datetime | None
     first_at: datetime | None
 
-    @property
-    def per_mille(self) -> int:
-        return 1000 * self.refused // self.calls if self.calls else 0
-
 
 def replay_week(organization: Organization, limit: QuotaLimit, *, cached_percent: int) -> Replay:
     """Take the calls of the last seven days through `limit` alone, in their order. One or two queries.

@@ -20,7 +20,6 @@ from portal.pages import member_page
 from portal.permissions import Permission
 from portal.quotas import selectors, services
 from portal.quotas.forms import QuotaForm
-from portal.quotas.models import QuotaKind, Window
 from portal.quotas.replay import replay_week
 from portal.quotas.snapshot import new_limit
 from portal.quotas.use import uses_of
@@ -94,16 +93,6 @@ def remove(request: HttpRequest, slug: str, quota_id: int) -> HttpResponse:
     quota = next((q for q in selectors.quotas_of(member.organization) if q.id == quota_id), None)
     if quota is None:
         raise Http404("No such limit.")
-    services.change_quota(
-        organization=member.organization,
-        kind=QuotaKind(quota.kind),
-        window=Window(quota.window),
-        limit=None,
-        actor=member.user,
-        project=quota.project,
-        api_key=quota.api_key,
-        member=quota.member,
-        model=quota.model,
-    )
+    services.remove_quota(quota=quota, actor=member.user)
     messages.success(request, _("The limit is removed."))
     return redirect("portal:limits", slug)

@@ -31,6 +31,8 @@ from portal.catalog.models import Deployment, Model
 from portal.organizations.models import Organization, Project
 from portal.organizations.services import create_organization
 from portal.quotas import snapshot
+from portal.quotas.models import Quota, QuotaKind, Window
+from portal.quotas.services import change_quota
 from tests.factories.portal import make_user
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -232,6 +234,20 @@ def make_account(web: Web, name: str = "") -> Account:
     project = Project.objects.get(organization=organization, is_default=True)
     issued = issue(project=project, name="test", actor=owner)
     return Account(organization, project, issued.secret, web, issued.api_key)
+
+
+def set_limit(account: Account, kind: str, window: str, limit: int, **scope: Any) -> Quota:
+    quota = change_quota(
+        organization=account.organization,
+        kind=QuotaKind(kind),
+        window=Window(window),
+        limit=limit,
+        actor=account.api_key.created_by,
+        **scope,
+    )
+    assert quota is not None
+    snapshot.publish(account.organization.id)
+    return quota
 
 
 def make_model(name: str, *addresses: str, kind: str = "engine", upstream: str = "", **fields: Any) -> Model:

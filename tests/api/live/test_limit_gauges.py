@@ -2,28 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from portal.quotas import snapshot
-from portal.quotas.models import QuotaKind, Window
 from portal.quotas.selectors import quotas_of
-from portal.quotas.services import change_quota
 from portal.quotas.use import uses_of
-from tests.api.live.service import Account, eventually
-
-
-def limit(account: Account, kind: str, window: str, most: int, **scope: Any) -> int:
-    quota = change_quota(
-        organization=account.organization,
-        kind=QuotaKind(kind),
-        window=Window(window),
-        limit=most,
-        actor=account.api_key.created_by,
-        **scope,
-    )
-    assert quota is not None
-    snapshot.publish(account.organization.id)
-    return quota.id
+from tests.api.live.service import Account, eventually, set_limit
 
 
 def gauge(account: Account, quota_id: int) -> int | None:
@@ -32,10 +13,10 @@ def gauge(account: Account, quota_id: int) -> int | None:
 
 
 def test_the_last_minute_and_calls_under_way_are_shown(account: Account) -> None:
-    requests = limit(account, "requests", "minute", 6)
-    output = limit(account, "output_tokens", "minute", 100_000, api_key=account.api_key)
-    day = limit(account, "requests", "day", 10, model="another-model")
-    concurrency = limit(account, "concurrency", "now", 3)
+    requests = set_limit(account, "requests", "minute", 6).id
+    output = set_limit(account, "output_tokens", "minute", 100_000, api_key=account.api_key).id
+    day = set_limit(account, "requests", "day", 10, model="another-model").id
+    concurrency = set_limit(account, "concurrency", "now", 3).id
     assert [gauge(account, each) for each in (requests, output, day, concurrency)] == [0, 0, 0, 0]
     assert account.post("TOKENS:50", max_tokens=400).status_code == 200
     eventually(lambda: gauge(account, requests) == 1)

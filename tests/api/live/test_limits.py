@@ -9,7 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 from django.conf import settings
@@ -24,23 +23,8 @@ from portal.api_keys.services import revoke
 from portal.catalog.models import Deployment
 from portal.organizations.models import Member
 from portal.quotas import snapshot
-from portal.quotas.models import Mode, Quota, QuotaKind, Window
-from portal.quotas.services import change_quota
-from tests.api.live.service import MODEL, Account, Web, eventually, make_model
-
-
-def set_limit(account: Account, kind: str, window: str, limit: int, **scope: Any) -> Quota:
-    quota = change_quota(
-        organization=account.organization,
-        kind=QuotaKind(kind),
-        window=Window(window),
-        limit=limit,
-        actor=account.api_key.created_by,
-        **scope,
-    )
-    assert quota is not None
-    snapshot.publish(account.organization.id)
-    return quota
+from portal.quotas.models import Mode
+from tests.api.live.service import MODEL, Account, Web, eventually, make_model, set_limit
 
 
 @pytest.mark.parametrize("kind", ["input_tokens", "output_tokens"])
