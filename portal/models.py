@@ -1,7 +1,7 @@
 """Index of the portal's models; each lives in the folder of its domain."""
 
 from portal.alerts.models import Alert, AlertRule, WebhookDelivery, WebhookEndpoint
-from portal.api_keys.models import ApiKey, ManagementKey, RetiredSecret
+from portal.api_keys.models import ApiKey, ManagementKey, OperatorKey, RetiredSecret
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Deployment, Model
 from portal.operations.models import DeploymentRollup, DeploymentSample, RefusalCount
@@ -24,6 +24,7 @@ __all__ = [
     "ManagementKey",
     "Member",
     "Model",
+    "OperatorKey",
     "Organization",
     "Project",
     "Quota",

@@ -1,5 +1,5 @@
-"""Secrets of programs: API keys call models for a project, management keys act for an organization, and neither can do
-the other's. A secret itself is shown once; a prefix and a keyed digest stay."""
+"""Secrets of programs: API keys call models for a project, management keys act for an organization, operator keys for the
+service, and none can do another's. A secret itself is shown once; a prefix and a keyed digest stay."""
 
 from __future__ import annotations
 
@@ -82,15 +82,10 @@ class RetiredSecret(models.Model):
         return f"{self.prefix}… until {self.works_until:%Y-%m-%d %H:%M}"
 
 
-class ManagementKey(models.Model):
-    """Acts in the management API for one organization, with a role, in the name of the member who made it.
+class PersonalKey(models.Model):
+    """What acts in the name of the person who made it, in the management API."""
 
-    It ends with that membership: when its maker leaves, or no longer may do what the key may, it is revoked.
-    """
-
-    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="management_keys")
     name = models.CharField(max_length=100)
-    role = models.CharField(max_length=10, choices=Role.choices)
     prefix = models.CharField(max_length=20)
     digest = models.CharField(max_length=64, unique=True)
     allowed_networks = ArrayField(models.CharField(max_length=50), default=list, blank=True)
@@ -101,11 +96,40 @@ class ManagementKey(models.Model):
     last_used_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        app_label = "portal"
-        indexes = [models.Index(fields=["organization", "-id"], name="management_key_by_organization")]
+        abstract = True
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
+
+
+class ManagementKey(PersonalKey):
+    """Acts for one organization, with a role, in the name of the member who made it.
+
+    It ends with that membership: when its maker leaves, or no longer may do what the key may, it is revoked.
+    """
+
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="management_keys")
+    role = models.CharField(max_length=10, choices=Role.choices)
+
+    class Meta:
+        app_label = "portal"
+        indexes = [models.Index(fields=["organization", "-id"], name="management_key_by_organization")]
+
+
+class OperatorKey(PersonalKey):
+    """Acts for the whole service, in the name of the operator who made it: opens the operator's paths and no other.
+
+    Without `may_change` it only reads. It always ends, and works only while its maker is an operator with a second
+    factor.
+    """
+
+    may_change = models.BooleanField(default=False)
+
+    class Meta:
+        app_label = "portal"
+        constraints = [
+            models.CheckConstraint(condition=Q(expires_at__isnull=False), name="operator_key_always_expires")
+        ]

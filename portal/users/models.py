@@ -11,7 +11,7 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 
 if TYPE_CHECKING:
-    from portal.api_keys.models import ManagementKey
+    from portal.api_keys.models import ManagementKey, OperatorKey
     from portal.operator.acting import Acting
 
 
@@ -46,6 +46,8 @@ class User(AbstractBaseUser, PermissionsMixin):
 
     # Set for one request that a management key makes in this person's name; access and roles are then the key's.
     management_key: ManagementKey | None = None
+    # The same of an operator key: then the person is a member of nothing.
+    operator_key: OperatorKey | None = None
     # Set for the requests of an operator who acts for an organization (portal/operator/acting.py).
     acting: Acting | None = None
 
