@@ -98,10 +98,11 @@ class Keys:
                 "No API key was given. Send it as 'Authorization: Bearer <key>' or as 'x-api-key: <key>'.",
             )
         kind = secrets.kind_of(secret)
-        if kind is secrets.Kind.MANAGEMENT:
+        if kind in (secrets.Kind.MANAGEMENT, secrets.Kind.OPERATOR):
             raise ApiError(
                 "invalid_api_key",
-                "This is a management key: it is for the management API and calls no model. Use an API key (sk-tf-…).",
+                f"This is {'a management' if kind is secrets.Kind.MANAGEMENT else 'an operator'} key: it is for the "
+                "management API and calls no model. Use an API key (sk-tf-…).",
             )
         key = await self._find(secrets.digest(secret)) if kind is secrets.Kind.API else None
         if key is None:

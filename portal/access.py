@@ -1,7 +1,8 @@
 """The only way a view obtains an owned row. Whoever may not see it gets the same 404 as when it is not there.
 
 Each function takes the permission that the act needs (`portal/permissions.py`); without one, what every member may: to
-look. That holds for people in a browser and for management keys alike: a key is confined to its organization and role.
+look. That holds for people in a browser and for management keys alike: a key is confined to its organization and role,
+and an operator key to the operator's paths.
 """
 
 from __future__ import annotations
@@ -44,8 +45,10 @@ class TwoFactorNeeded(PermissionDenied):
 
 
 def memberships_of(user: User) -> QuerySet[Member]:
-    """Of the organizations that the user sees, oldest first; a management key sees its own only."""
+    """Of the organizations that the user sees, oldest first. A management key sees its own, an operator key none."""
     found = Member.objects.filter(user=user).select_related("organization", "user").order_by("id")
+    if user.operator_key is not None:
+        return found.none()
     key = user.management_key
     return found if key is None else found.filter(organization_id=key.organization_id)
 
@@ -139,8 +142,20 @@ def is_operator(user_id: int) -> bool:
     return User.objects.filter(id=user_id, is_staff=True, is_active=True).exists()
 
 
-def require_operator(user: Person) -> User:
-    """Operator pages do not exist for anyone else, a management key of an operator included."""
+class ReadOnlyKey(PermissionDenied):
+    """The operator key was not made to change anything."""
+
+    def __init__(self) -> None:
+        super().__init__("This operator key only reads; make one that may change things in the operator's pages.")
+
+
+def require_operator(user: Person, *, changes: bool = False) -> User:
+    """Operator pages and paths do not exist for anyone else, a management key of an operator included.
+
+    `changes`: the act is not one for an operator key that only reads.
+    """
     if not (user.is_authenticated and user.is_staff and user.management_key is None):
         raise Http404
+    if changes and user.operator_key is not None and not user.operator_key.may_change:
+        raise ReadOnlyKey
     return user

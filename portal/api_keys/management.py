@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from portal.api_keys import secrets
-from portal.api_keys.models import ManagementKey
+from portal.api_keys.models import ManagementKey, PersonalKey
 from portal.api_keys.services import refuse_key_as_name
 from portal.audit.services import record_event
 from portal.organizations.models import Member
@@ -94,10 +94,9 @@ def revoke_beyond(*, member: Member, role: Role | None, actor: User | None) -> N
             revoke(key=key, actor=actor, reason=f"{member.user.email} no longer has the role it needs")
 
 
-def mark_used(key: ManagementKey, now: datetime) -> None:
+def mark_used(key: PersonalKey, now: datetime) -> None:
     """Lazily: at most one write a step, also when two calls come at once."""
     if key.last_used_at is not None and now - key.last_used_at < USED_STEP:
         return
-    ManagementKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lt=now - USED_STEP), id=key.id).update(
-        last_used_at=now
-    )
+    keys = type(key)._default_manager.filter(id=key.pk)
+    keys.filter(Q(last_used_at=None) | Q(last_used_at__lt=now - USED_STEP)).update(last_used_at=now)

@@ -1,5 +1,5 @@
-"""Secrets of programs: API keys call models for a project, management keys act for an organization, operator keys for the
-service, and none can do another's. A secret itself is shown once; a prefix and a keyed digest stay."""
+"""Secrets of programs: API keys call models for a project, management keys act for an organization, operator keys for
+the service, and none can do another's. A secret itself is shown once; a prefix and a keyed digest stay."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The form of keys: a prefix that says what it is, 40 random base-62 characters, and 6 that prove it was not mistyped.
 
-`sk-tf-` begins an API key, `sk-tf-admin-` a management key; secret scanners and our own logs find both by it. Only the
-digest is stored, an HMAC under API_KEY_PEPPER: a copy of the database alone lets nobody guess or check keys.
+`sk-tf-` begins an API key, `sk-tf-admin-` a management key, `sk-tf-operator-` an operator's; secret scanners and our
+own logs find all of them by it. Only the digest is stored, an HMAC under API_KEY_PEPPER: a copy of the database alone
+lets nobody guess or check keys.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from django.conf import settings
 
 
 class Kind(StrEnum):
-    """The value is the prefix. `-` is in no body, so the two cannot be taken for each other."""
+    """The value is the prefix. `-` is in no body, so they cannot be taken for each other."""
 
     API = "sk-tf-"
     MANAGEMENT = "sk-tf-admin-"
+    OPERATOR = "sk-tf-operator-"
 
 
 PREFIX = Kind.API.value
@@ -45,11 +47,15 @@ def generate(kind: Kind = Kind.API) -> str:
     return f"{kind}{body}{_checksum(body)}"
 
 
+def _begins_as(secret: str) -> Kind:
+    return next((kind for kind in (Kind.MANAGEMENT, Kind.OPERATOR) if secret.startswith(kind)), Kind.API)
+
+
 def kind_of(secret: str) -> Kind | None:
     """What the text can be, so that a typo or a stranger's token costs no look-up. None: no key of ours."""
     if not secret.isascii():
         return None
-    kind = Kind.MANAGEMENT if secret.startswith(Kind.MANAGEMENT) else Kind.API
+    kind = _begins_as(secret)
     body = secret.removeprefix(kind)
     if not secret.startswith(kind) or len(body) != BODY_LENGTH:
         return None
@@ -68,5 +74,4 @@ def digest(secret: str) -> str:
 
 def shown_prefix(secret: str) -> str:
     """The part that may be shown again, enough to tell one's keys apart."""
-    kind = Kind.MANAGEMENT if secret.startswith(Kind.MANAGEMENT) else Kind.API
-    return secret[: len(kind) + SHOWN_CHARACTERS]
+    return secret[: len(_begins_as(secret)) + SHOWN_CHARACTERS]

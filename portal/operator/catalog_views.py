@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -16,19 +15,15 @@ from django.views.decorators.http import require_POST
 
 from billing.errors import InvalidPrice, KeyReused
 from billing.pricing import selectors as pricing
-from billing.pricing.preview import preview_price
-from billing.pricing.volume import month_before
 from portal import access
 from portal.catalog import selectors, services, status
 from portal.catalog.forms import DeploymentForm, DiscountForm, ModelForm, PriceForm
 from portal.catalog.models import Deployment, Model
-from portal.organizations import selectors as organizations
-from portal.organizations.models import Organization
+from portal.operator import previews, rows
+from portal.operator import selectors as operator
 from portal.pages import operator_page
 
 SECTION = "operator_models"
-# Organizations shown in the preview of a price.
-PREVIEW_ROWS = 20
 
 
 @login_required
@@ -38,10 +33,10 @@ def models(request: HttpRequest) -> HttpResponse:
     counts: dict[str, int] = {}
     for deployment in selectors.deployments(is_enabled=True):
         counts[deployment.model] = counts.get(deployment.model, 0) + 1
-    rows = [
+    listed = [
         (model, pricing.current_price(model.name, now), counts.get(model.name, 0)) for model in selectors.all_models()
     ]
-    return operator_page(request, SECTION, "portal/operator/models.html", {"rows": rows})
+    return operator_page(request, SECTION, "portal/operator/models.html", {"rows": listed})
 
 
 @login_required
@@ -57,47 +52,23 @@ def model_new(request: HttpRequest) -> HttpResponse:
     )
 
 
-def _model(request: HttpRequest, model_id: int) -> Model:
-    access.require_operator(request.user)
-    found = Model.objects.filter(id=model_id).first()
-    if found is None:
-        raise Http404("No such model.")
-    return found
-
-
 @login_required
 def model(request: HttpRequest, model_id: int) -> HttpResponse:
-    found = _model(request, model_id)
-    form = ModelForm(request.POST or None, instance=found)
+    actor = access.require_operator(request.user)
+    form = ModelForm(request.POST or None, instance=rows.model(model_id))
     if request.method == "POST" and form.is_valid():
-        services.save_model(model=form.save(commit=False), actor=access.require_operator(request.user))
+        services.save_model(model=form.save(commit=False), actor=actor)
         messages.success(request, _("The model is saved."))
         return redirect("portal:operator_model", model_id)
-    return _model_page(request, Model.objects.get(id=model_id), form=form)
-
-
-def _preview(model: Model, form: PriceForm) -> dict[str, Any]:
-    """Last month's calls at the figures of the form."""
-    this_month = timezone.now().astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    whose = form.cleaned_data["organization"]
-    currency = pricing.currency_of(whose.id) if whose else form.cleaned_data["currency"] or pricing.currency_of(None)
-    found = preview_price(
-        model=model.name,
-        figures=form.figures(),
-        start=month_before(this_month),
-        end=this_month,
-        organization_id=whose.id if whose else None,
-        currency=currency,
-    )
-    by_id = organizations.organizations_by_id([change.organization_id for change in found.changes[:PREVIEW_ROWS]])
-    rows = [(change, by_id[change.organization_id]) for change in found.changes[:PREVIEW_ROWS]]
-    return {"sum": found, "currency": currency, "rows": rows, "others": len(found.changes) - len(rows)}
+    # Read again: the form has put what was refused into its own.
+    return _model_page(request, rows.model(model_id), form=form)
 
 
 @login_required
 @require_POST
 def discount(request: HttpRequest, model_id: int) -> HttpResponse:
-    found = _model(request, model_id)
+    actor = access.require_operator(request.user)
+    found = rows.model(model_id)
     form = DiscountForm(request.POST)
     if form.is_valid():
         try:
@@ -109,7 +80,7 @@ def discount(request: HttpRequest, model_id: int) -> HttpResponse:
                 effective_from=timezone.now(),
                 effective_until=form.cleaned_data["effective_until"],
                 reason=form.cleaned_data["reason"],
-                actor=access.require_operator(request.user),
+                actor=actor,
             )
         except (InvalidPrice, KeyReused) as error:
             form.add_error(None, str(error))
@@ -129,7 +100,7 @@ def _model_page(request: HttpRequest, found: Model, **extra: Any) -> HttpRespons
         "price": pricing.current_price(found.name, now),
         "discount_form": DiscountForm(),
         "history": pricing.price_history(found.name),
-        "overrides": _overrides(found),
+        "overrides": operator.overrides(found.name),
         "now": now,
         "deployments": deployments,
         "statuses": status.read(deployment.id for deployment in deployments),
@@ -140,19 +111,20 @@ def _model_page(request: HttpRequest, found: Model, **extra: Any) -> HttpRespons
     )
 
 
-def _overrides(model: Model) -> list[tuple[pricing.PriceInfo, Organization]]:
-    versions = pricing.overrides(model.name)
-    by_id = organizations.organizations_by_id([version.organization_id or 0 for version in versions])
-    return [(version, by_id[version.organization_id or 0]) for version in versions]
-
-
 @login_required
 @require_POST
 def price(request: HttpRequest, model_id: int) -> HttpResponse:
-    found = _model(request, model_id)
+    actor = access.require_operator(request.user)
+    found = rows.model(model_id)
     form = PriceForm(request.POST)
     if form.is_valid() and "preview" in request.POST:
-        return _model_page(request, found, price_form=form, preview=_preview(found, form))
+        preview = previews.of_price(
+            found,
+            form.figures(),
+            organization=form.cleaned_data["organization"],
+            currency=form.cleaned_data["currency"],
+        )
+        return _model_page(request, found, price_form=form, preview=preview)
     if form.is_valid():
         try:
             services.change_price(
@@ -162,7 +134,7 @@ def price(request: HttpRequest, model_id: int) -> HttpResponse:
                 effective_until=form.cleaned_data["effective_until"],
                 organization=form.cleaned_data["organization"],
                 currency=form.cleaned_data["currency"],
-                actor=access.require_operator(request.user),
+                actor=actor,
             )
         except InvalidPrice as error:
             form.add_error(None, str(error))
@@ -174,17 +146,14 @@ def price(request: HttpRequest, model_id: int) -> HttpResponse:
 
 @login_required
 def deployment_new(request: HttpRequest, model_id: int) -> HttpResponse:
-    found = _model(request, model_id)
-    return _deployment_form(request, Deployment(model=found))
+    access.require_operator(request.user)
+    return _deployment_form(request, Deployment(model=rows.model(model_id)))
 
 
 @login_required
 def deployment(request: HttpRequest, deployment_id: int) -> HttpResponse:
     access.require_operator(request.user)
-    found = Deployment.objects.filter(id=deployment_id).select_related("model").first()
-    if found is None:
-        raise Http404("No such deployment.")
-    return _deployment_form(request, found)
+    return _deployment_form(request, rows.deployment(deployment_id))
 
 
 def _deployment_form(request: HttpRequest, found: Deployment) -> HttpResponse:
@@ -205,6 +174,6 @@ def engines(request: HttpRequest) -> HttpResponse:
     access.require_operator(request.user)
     deployments = selectors.deployments()
     statuses = status.read(each.id for each in deployments)
-    rows = [(each, statuses.get(each.id)) for each in deployments]
+    listed = [(each, statuses.get(each.id)) for each in deployments]
     template = "portal/operator/_engines.html" if request.headers.get("HX-Request") else "portal/operator/engines.html"
-    return operator_page(request, "operator_engines", template, {"rows": rows})
+    return operator_page(request, "operator_engines", template, {"rows": listed})

@@ -9,24 +9,24 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from billing.accounts import selectors as accounts
 from billing.credits import selectors as credits_
-from billing.credits.models import PromoCode
 from billing.errors import BillingError, InvalidFee, InvalidTaxRate, PromoCodeRefused
 from billing.fees import selectors as fees
 from billing.invoices import selectors as invoices
 from billing.invoices.models import Invoice
 from billing.payments import events
-from billing.payments.models import EventOutcome, PaymentEvent
+from billing.payments.models import EventOutcome
 from billing.tax import selectors as tax
 from portal import access
 from portal.billing_pages.views import annex_response, credit_note_response
 from portal.operator import finance_services as services
+from portal.operator import rows
 from portal.operator.finance_forms import (
     CreditNoteForm,
     ExemptionForm,
@@ -79,9 +79,7 @@ def promo_codes(request: HttpRequest) -> HttpResponse:
 @require_POST
 def promo_code_switch(request: HttpRequest, promo_code_id: int) -> HttpResponse:
     actor = access.require_operator(request.user)
-    found = PromoCode.objects.filter(id=promo_code_id).first()
-    if found is None:
-        raise Http404("No such code.")
+    found = rows.promo_code(promo_code_id)
     services.set_promo_code_active(promo_code=found, is_active=not found.is_active, actor=actor)
     messages.success(request, f"{found} is {'off' if found.is_active else 'on'}.")
     return redirect("portal:operator_promo_codes")
@@ -125,25 +123,16 @@ def payment_events(request: HttpRequest) -> HttpResponse:
 @require_POST
 def payment_event_replay(request: HttpRequest, event_id: int) -> HttpResponse:
     actor = access.require_operator(request.user)
-    found = PaymentEvent.objects.filter(id=event_id).first()
-    if found is None:
-        raise Http404("No such event.")
+    found = rows.payment_event(event_id)
     services.replay_event(event=found, actor=actor)
     messages.success(request, f"{found.event_id} is worked again.")
     return redirect("portal:operator_events")
 
 
-def _organization(request: HttpRequest, slug: str) -> Organization:
-    access.require_operator(request.user)
-    found = Organization.objects.filter(slug=slug).first()
-    if found is None:
-        raise Http404("No such organization.")
-    return found
-
-
 @login_required
 def money(request: HttpRequest, slug: str) -> HttpResponse:
-    return _money_page(request, _organization(request, slug))
+    access.require_operator(request.user)
+    return _money_page(request, rows.organization(slug))
 
 
 def _money_page(request: HttpRequest, tenant: Organization, **forms: Any) -> HttpResponse:
@@ -172,10 +161,8 @@ def _money_page(request: HttpRequest, tenant: Organization, **forms: Any) -> Htt
 @login_required
 @require_POST
 def refund(request: HttpRequest, slug: str, top_up_id: int) -> HttpResponse:
-    tenant = _organization(request, slug)
-    found = credits_.find_top_up(top_up_id)
-    if found is None or found.organization_id != tenant.id:
-        raise Http404("No such purchase.")
+    actor = access.require_operator(request.user)
+    found = rows.top_up(rows.organization(slug), top_up_id)
     form = RefundForm(request.POST, currency=found.currency)
 
     def act() -> None:
@@ -184,7 +171,7 @@ def refund(request: HttpRequest, slug: str, top_up_id: int) -> HttpResponse:
             amount_minor=form.cleaned_data["amount"],
             reason=form.cleaned_data["reason"],
             key=f"operator:{form.cleaned_data['key']}",
-            actor=access.require_operator(request.user),
+            actor=actor,
         )
 
     _try(request, form, act, "The money is on its way back.")
@@ -194,7 +181,8 @@ def refund(request: HttpRequest, slug: str, top_up_id: int) -> HttpResponse:
 @login_required
 @require_POST
 def fee_new(request: HttpRequest, slug: str) -> HttpResponse:
-    tenant = _organization(request, slug)
+    actor = access.require_operator(request.user)
+    tenant = rows.organization(slug)
     form = FeeForm(request.POST, currency=accounts.account_of(tenant.id).currency)
     if form.is_valid():
         data = form.cleaned_data
@@ -205,7 +193,7 @@ def fee_new(request: HttpRequest, slug: str) -> HttpResponse:
                 quantity=data["quantity"],
                 unit_amount_minor=data["unit_amount"],
                 starts_on=data["starts_on"],
-                actor=access.require_operator(request.user),
+                actor=actor,
             )
         except InvalidFee as error:
             form.add_error(error.field if error.field in form.fields else None, str(error))
@@ -218,14 +206,13 @@ def fee_new(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def fee_end(request: HttpRequest, slug: str, fee_id: int) -> HttpResponse:
-    tenant = _organization(request, slug)
-    if fee_id not in {fee.id for fee in fees.fees_of(tenant.id)}:
-        raise Http404("No such fee.")
+    actor = access.require_operator(request.user)
+    tenant = rows.organization(slug)
+    found = rows.fee_id(tenant, fee_id)
     form = FeeEndForm(request.POST)
 
     def act() -> None:
-        actor = access.require_operator(request.user)
-        services.end_fee(organization=tenant, fee_id=fee_id, ends_on=form.cleaned_data["ends_on"], actor=actor)
+        services.end_fee(organization=tenant, fee_id=found, ends_on=form.cleaned_data["ends_on"], actor=actor)
 
     _try(request, form, act, "The fee ends then.")
     return redirect("portal:operator_money", slug)
@@ -234,11 +221,11 @@ def fee_end(request: HttpRequest, slug: str, fee_id: int) -> HttpResponse:
 @login_required
 @require_POST
 def exemption(request: HttpRequest, slug: str) -> HttpResponse:
-    tenant = _organization(request, slug)
+    actor = access.require_operator(request.user)
+    tenant = rows.organization(slug)
     form = ExemptionForm(request.POST)
     if not form.is_valid():
         return _money_page(request, tenant, exemption_form=form)
-    actor = access.require_operator(request.user)
     services.set_exemption(organization=tenant, tax_exemption=form.cleaned_data["tax_exemption"], actor=actor)
     messages.success(request, _("The exemption is saved; issued invoices keep their tax."))
     return redirect("portal:operator_money", slug)
@@ -274,20 +261,12 @@ def invoice_forms(invoice: Invoice, due_minor: int) -> dict[str, Any]:
     }
 
 
-def _invoice(request: HttpRequest, invoice_id: int) -> Invoice:
-    access.require_operator(request.user)
-    found = invoices.find_invoice(invoice_id)
-    if found is None:
-        raise Http404("No such invoice.")
-    return found
-
-
 @login_required
 @require_POST
 def invoice_act(request: HttpRequest, invoice_id: int, act: str) -> HttpResponse:
     """One of the four buttons of an invoice."""
-    found = _invoice(request, invoice_id)
     actor = access.require_operator(request.user)
+    found = rows.invoice(invoice_id)
     if act == "credit":
         note = CreditNoteForm(request.POST, currency=found.currency)
         _try(
@@ -320,13 +299,11 @@ def invoice_act(request: HttpRequest, invoice_id: int, act: str) -> HttpResponse
 
 @login_required
 def invoice_annex(request: HttpRequest, invoice_id: int) -> HttpResponse:
-    return annex_response(_invoice(request, invoice_id))
+    access.require_operator(request.user)
+    return annex_response(rows.invoice(invoice_id))
 
 
 @login_required
 def credit_note_pdf(request: HttpRequest, credit_note_id: int) -> HttpResponse:
     access.require_operator(request.user)
-    found = invoices.find_credit_note(credit_note_id)
-    if found is None:
-        raise Http404("No such credit note.")
-    return credit_note_response(found)
+    return credit_note_response(rows.credit_note(credit_note_id))

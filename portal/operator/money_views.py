@@ -6,7 +6,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -14,15 +14,14 @@ from django.views.decorators.http import require_POST
 
 from billing.errors import InvalidPeriod
 from billing.invoices import selectors as invoice_selectors
-from billing.invoices.models import Invoice
 from billing.invoices.pdf import render as render_pdf
-from billing.reconciliation.periods import find_close, is_closed
+from billing.reconciliation.periods import is_closed
 from portal import access
 from portal.billing_pages.views import pdf_response
-from portal.operator import services
+from portal.operator import rows, services
+from portal.operator import selectors as operator
 from portal.operator.finance_views import invoice_forms
 from portal.operator.forms import RunForm
-from portal.operator.models import InvoiceRun
 from portal.organizations import selectors as organizations
 from portal.pages import operator_page
 
@@ -41,15 +40,14 @@ def invoices(request: HttpRequest) -> HttpResponse:
     access.require_operator(request.user)
     period = _month(request.GET.get("period", ""))
     page = Paginator(invoice_selectors.invoices_page(period), PAGE_SIZE).get_page(request.GET.get("page"))
-    rows = list(page)
-    by_id = organizations.organizations_by_id([row.organization_id for row in rows])
-    run = InvoiceRun.objects.filter(period=period).select_related("started_by").order_by("-id").first()
+    by_id = organizations.organizations_by_id([row.organization_id for row in page])
+    run = operator.invoice_runs().filter(period=period).order_by("-id").first()
     failed_ids = [organization_id for organization_id, _ in run.outcome.get("failed", [])] if run else []
     failed_by_id = organizations.organizations_by_id(failed_ids)
     context = {
         "period": period,
         "form": RunForm(initial={"period": period}),
-        "rows": [(row, by_id[row.organization_id]) for row in rows],
+        "rows": [(row, by_id[row.organization_id]) for row in page],
         "page": page,
         "totals": invoice_selectors.totals_in(period),
         "run": run,
@@ -87,25 +85,16 @@ def run(request: HttpRequest) -> HttpResponse:
 @login_required
 def invoice(request: HttpRequest, invoice_id: int) -> HttpResponse:
     access.require_operator(request.user)
-    found = invoice_selectors.find_invoice(invoice_id)
-    if found is None:
-        raise Http404("No such invoice.")
+    found = rows.invoice(invoice_id)
     tenant = organizations.organizations_by_id([found.organization_id])[found.organization_id]
     context = {"invoice": found, "printed": invoice_selectors.document(found), "tenant": tenant}
-    context["is_unclosed"] = _was_issued_before_close(found)
+    context["is_unclosed"] = operator.was_issued_before_close(found)
     context |= invoice_forms(found, invoice_selectors.due_minor(found))
     return operator_page(request, "operator_invoices", "portal/operator/invoice.html", context)
-
-
-def _was_issued_before_close(found: Invoice) -> bool:
-    close = find_close(found.period)
-    return found.finalized_at is not None and (close is None or close.closed_at > found.finalized_at)
 
 
 @login_required
 def invoice_pdf(request: HttpRequest, invoice_id: int) -> HttpResponse:
     access.require_operator(request.user)
-    found = invoice_selectors.find_invoice(invoice_id)
-    if found is None:
-        raise Http404("No such invoice.")
+    found = rows.invoice(invoice_id)
     return pdf_response(found, render_pdf(found))

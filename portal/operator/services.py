@@ -1,4 +1,4 @@
-"""Invoice runs started by an operator."""
+"""Invoice runs and closed months, started by an operator."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from django.utils import timezone
 
 from billing.errors import BillingError
 from billing.invoices.runs import RunSummary, account_count, is_complete, run_month
+from billing.reconciliation import periods
+from billing.reconciliation.models import PeriodClose
 from portal.audit.services import record_event
 from portal.operator.models import InvoiceRun, RunState
 from portal.users.models import User
@@ -74,3 +76,25 @@ def execute_run(run_id: int) -> bool:
     run.finished_at = timezone.now()
     run.save(update_fields=["state", "error", "finished_at"])
     return False
+
+
+@transaction.atomic
+def close_period(*, period: str, waiver: str, actor: User) -> PeriodClose:
+    """Close a month of reconciliation and audit it in one; a month that was closed before is left as it is.
+
+    Raises InvalidPeriod, PeriodOpen or PeriodUnmatched.
+    """
+    now = timezone.now()
+    closed = periods.close_period(
+        period=period, actor_id=actor.id, actor_name=f"{actor.name} <{actor.email}>", waiver=waiver, now=now
+    )
+    if closed.closed_at == now:
+        record_event(
+            organization_id=None,
+            actor=actor,
+            action="period.closed",
+            subject=closed,
+            after={"calls": closed.calls, "equal": closed.equal, "unmatched": closed.unmatched},
+            reason=closed.waiver,
+        )
+    return closed

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
+from dataclasses import asdict
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -18,16 +18,13 @@ from django.views.decorators.http import require_POST
 from billing.accounts import selectors as accounts
 from billing.invoices import selectors as invoices
 from billing.ledger import selectors as ledger
-from billing.reconciliation import selectors as reconciliation
-from billing.rollups import service
-from billing.rollups.models import DAY_S, HOUR_S
-from billing.rollups.service import ServiceFilters
 from billing.usage import selectors as usage
 from portal import access
 from portal.billing_pages import periods, services
 from portal.catalog import selectors as catalog
 from portal.catalog import status
-from portal.operations.services import floor
+from portal.operator import rows
+from portal.operator import selectors as operator
 from portal.operator.forms import ActingForm, CreditForm, SuspensionForm, TermsForm, plain_amount
 from portal.organizations import selectors
 from portal.organizations import services as organization_services
@@ -42,17 +39,12 @@ def overview(request: HttpRequest) -> HttpResponse:
     access.require_operator(request.user)
     now = timezone.now()
     deployments = catalog.deployments()
-    week_ago = now - timedelta(days=7)
-    week = service.over_time(ServiceFilters(), floor(week_ago, HOUR_S), now, grain_s=HOUR_S, step_s=7 * DAY_S)
     context = {
-        "organization_count": Organization.objects.count(),
+        **asdict(operator.overview(now)),
         "newest": list(selectors.search_organizations()[:5]),
         "models": catalog.all_models(),
         "deployments": deployments,
         "statuses": status.read(deployment.id for deployment in deployments),
-        "calls": sum(sums.requests for sums in week.values()),
-        "mismatches": sum(rate.unmatched for rate in reconciliation.day_rates(week_ago, now)),
-        "held_nano": usage.total_hold_nano(),
     }
     return operator_page(request, "operator_home", "portal/operator/overview.html", context)
 
@@ -63,22 +55,15 @@ def organizations(request: HttpRequest) -> HttpResponse:
     search = request.GET.get("q", "").strip()
     page = Paginator(selectors.search_organizations(search), PAGE_SIZE).get_page(request.GET.get("page"))
     balances = {row.organization_id: row for row in ledger.balances([row.id for row in page])}
-    rows = [(organization, balances.get(organization.id)) for organization in page]
-    context = {"page": page, "rows": rows, "search": search}
+    with_balances = [(organization, balances.get(organization.id)) for organization in page]
+    context = {"page": page, "rows": with_balances, "search": search}
     return operator_page(request, "operator_organizations", "portal/operator/organizations.html", context)
-
-
-def _organization(request: HttpRequest, slug: str) -> Organization:
-    access.require_operator(request.user)
-    organization = Organization.objects.filter(slug=slug).first()
-    if organization is None:
-        raise Http404("No such organization.")
-    return organization
 
 
 @login_required
 def organization(request: HttpRequest, slug: str) -> HttpResponse:
-    return _organization_page(request, _organization(request, slug))
+    access.require_operator(request.user)
+    return _organization_page(request, rows.organization(slug))
 
 
 def _organization_page(request: HttpRequest, organization: Organization, **forms: Any) -> HttpResponse:
@@ -107,7 +92,8 @@ def _organization_page(request: HttpRequest, organization: Organization, **forms
 @login_required
 @require_POST
 def grant_credit(request: HttpRequest, slug: str) -> HttpResponse:
-    organization = _organization(request, slug)
+    actor = access.require_operator(request.user)
+    organization = rows.organization(slug)
     form = CreditForm(request.POST)
     if not form.is_valid():
         return _organization_page(request, organization, credit_form=form)
@@ -116,7 +102,7 @@ def grant_credit(request: HttpRequest, slug: str) -> HttpResponse:
         amount_nano=form.cleaned_data["amount"],
         reason=form.cleaned_data["reason"],
         key=f"operator:{form.cleaned_data['key']}",
-        actor=access.require_operator(request.user),
+        actor=actor,
     )
     messages.success(request, f"{organization.name} has the credit.")
     return redirect("portal:operator_organization", slug)
@@ -125,14 +111,15 @@ def grant_credit(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def change_terms(request: HttpRequest, slug: str) -> HttpResponse:
-    organization = _organization(request, slug)
+    actor = access.require_operator(request.user)
+    organization = rows.organization(slug)
     form = TermsForm(request.POST)
     if not form.is_valid():
         return _organization_page(request, organization, terms_form=form)
     services.change_credit_limit(
         organization=organization,
         credit_limit_nano=form.cleaned_data["credit_limit"],
-        actor=access.require_operator(request.user),
+        actor=actor,
         reason=form.cleaned_data["reason"],
     )
     messages.success(request, _("The credit limit is set."))
@@ -143,7 +130,8 @@ def change_terms(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 def change_suspension(request: HttpRequest, slug: str) -> HttpResponse:
     """Suspends, or resumes when it is suspended."""
-    organization = _organization(request, slug)
+    actor = access.require_operator(request.user)
+    organization = rows.organization(slug)
     form = SuspensionForm(request.POST)
     if not form.is_valid():
         return _organization_page(request, organization, suspension_form=form)
@@ -151,7 +139,7 @@ def change_suspension(request: HttpRequest, slug: str) -> HttpResponse:
     organization_services.set_suspended(
         organization=organization,
         is_suspended=is_suspended,
-        actor=access.require_operator(request.user),
+        actor=actor,
         reason=form.cleaned_data["reason"],
     )
     state = "suspended; its calls are refused from now on" if is_suspended else "active again"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import messages
@@ -14,24 +13,16 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from billing.errors import InvalidPrice, KeyReused
-from billing.pricing import preview, selectors
-from billing.pricing.services import ordered_tiers
-from billing.pricing.volume import month_before
+from billing.pricing import selectors
 from portal import access
 from portal.catalog import services
-from portal.catalog.forms import AnyModelDiscountForm, TierFormSet, tier_forms
+from portal.catalog.forms import AnyModelDiscountForm, tier_forms
 from portal.catalog.models import Model
-from portal.organizations import selectors as organizations
+from portal.operator import previews
+from portal.operator import selectors as operator
 from portal.pages import operator_page
 
 SECTION = "operator_volume"
-# Organizations shown in the preview of tiers.
-PREVIEW_ROWS = 20
-
-
-def _last_month() -> tuple[datetime, datetime]:
-    this = timezone.now().astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    return month_before(this), this
 
 
 @login_required
@@ -42,23 +33,15 @@ def page(request: HttpRequest) -> HttpResponse:
 
 def _page(request: HttpRequest, status: int = 200, **extra: Any) -> HttpResponse:
     now = timezone.now()
-    discounts, models = selectors.discounts(), {model.name: model for model in Model.objects.order_by("name")}
-    agreed = [
-        version
-        for name in models
-        for version in selectors.overrides(name)
-        if not version.discount_basis_points and (version.effective_until is None or version.effective_until > now)
-    ]
-    ids = {row.organization_id for row in discounts} | {version.organization_id or 0 for version in agreed}
-    by_id = organizations.organizations_by_id(sorted(ids))
+    models = {model.name: model for model in Model.objects.order_by("name")}
     context = {
         "tier_forms": tier_forms(tiers=selectors.volume_tiers()),
         "discount_form": AnyModelDiscountForm(),
         "discounts": [
-            (row, by_id[row.organization_id], row.effective_until is not None and row.effective_until <= now)
-            for row in discounts
+            (row, tenant, row.effective_until is not None and row.effective_until <= now)
+            for row, tenant in operator.discounts()
         ],
-        "agreed": [(version, by_id[version.organization_id or 0], models[version.model]) for version in agreed],
+        "agreed": [(version, tenant, models[version.model]) for version, tenant in operator.agreed_prices(now)],
     }
     return operator_page(request, SECTION, "portal/operator/volume.html", context | extra, status=status)
 
@@ -72,25 +55,12 @@ def tiers(request: HttpRequest) -> HttpResponse:
         return _page(request, 400, tier_forms=forms)
     try:
         if "preview" in request.POST:
-            return _page(request, tier_forms=forms, tiers_preview=_preview_of_tiers(forms))
+            return _page(request, tier_forms=forms, tiers_preview=previews.of_tiers(forms.tiers()))
         services.change_volume_tiers(tiers=forms.tiers(), actor=actor)
     except InvalidPrice as error:
         return _page(request, 400, tier_forms=forms, tiers_error=str(error))
     messages.success(request, _("The tiers are saved. What this month was given already stays."))
     return redirect("portal:operator_volume")
-
-
-def _preview_of_tiers(forms: TierFormSet) -> dict[str, Any]:
-    start, end = _last_month()
-    wanted = ordered_tiers(forms.tiers())
-    found = preview.preview_tiers(tiers=wanted, start=start, end=end, now=timezone.now())
-    by_id = organizations.organizations_by_id([row.change.organization_id for row in found[:PREVIEW_ROWS]])
-    return {
-        "rows": [(row, by_id[row.change.organization_id]) for row in found[:PREVIEW_ROWS]],
-        "others": max(0, len(found) - PREVIEW_ROWS),
-        "billed_nano": sum(row.change.billed_nano for row in found),
-        "proposed_nano": sum(row.change.proposed_nano for row in found),
-    }
 
 
 @login_required
@@ -102,15 +72,7 @@ def discount(request: HttpRequest) -> HttpResponse:
         return _page(request, 400, discount_form=form)
     organization, model = form.cleaned_data["organization"], form.cleaned_data["model"]
     if "preview" in request.POST:
-        start, end = _last_month()
-        change = preview.preview_discount(
-            organization_id=organization.id,
-            basis_points=form.cleaned_data["percent"],
-            start=start,
-            end=end,
-            now=timezone.now(),
-            model=model.name if model else "",
-        )
+        change = previews.of_discount(organization=organization, model=model, basis_points=form.cleaned_data["percent"])
         return _page(request, discount_form=form, discount_preview=(change, organization))
     try:
         services.discount_price(

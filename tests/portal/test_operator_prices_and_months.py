@@ -50,7 +50,7 @@ def test_a_preview_shows_last_month_and_saves_nothing(
     address = reverse("portal:operator_price", args=[model.id])
     answer = signed_in(cast.oda).post(address, {**FIGURES, "preview": "1"})
     assert answer.status_code == 200
-    preview = answer.context["preview"]["sum"]
+    preview = answer.context["preview"].sum
     assert (preview.requests, preview.billed_nano, preview.proposed_nano) == (2, 666_000, 6_660_000)
     assert b"would have cost" in answer.content
     assert len(price_history(model.name)) == 1

@@ -129,6 +129,7 @@ class MeSerializer(serializers.Serializer[Any]):
     email = serializers.EmailField()
     name = serializers.CharField()
     management_key = serializers.CharField(allow_null=True, help_text="The key that is used, if one is.")
+    operator_key = serializers.CharField(allow_null=True, help_text="The same of an operator key.")
     memberships = MembershipSerializer(many=True)
 
 

@@ -31,11 +31,11 @@ class Me(ManagementView):
     def get(self, request: Request) -> Response:
         """Who calls, and the organizations they see."""
         user = self.person
-        key = user.management_key
         fields = {
             "email": user.email,
             "name": user.name,
-            "management_key": None if key is None else str(key),
+            "management_key": user.management_key and str(user.management_key),
+            "operator_key": user.operator_key and str(user.operator_key),
             "memberships": access.memberships_of(user),
         }
         return Response(MeSerializer(fields).data)
@@ -56,8 +56,8 @@ class Organizations(ManagementView):
     )
     def post(self, request: Request) -> Response:
         """A new organization, owned by the caller. For people: a management key belongs to one organization."""
-        if self.person.management_key is not None:
-            raise PermissionDenied("A management key acts for its own organization; sign in to create another one.")
+        if self.person.management_key is not None or self.person.operator_key is not None:
+            raise PermissionDenied("A key creates no organization; sign in to create one.")
         fields = read_body(NewOrganizationSerializer(data=request.data))
         organization = services.create_organization(owner=self.person, name=fields["name"])
         return Response(OrganizationSerializer(organization).data, status=201)

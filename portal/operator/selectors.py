@@ -1,0 +1,174 @@
+"""What the operator's pages and paths both show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.core.cache import cache
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from billing.invoices.models import Invoice
+from billing.pricing import selectors as pricing
+from billing.pricing.selectors import Discount, PriceInfo
+from billing.reconciliation import selectors as reconciliation
+from billing.reconciliation.periods import find_close
+from billing.reconciliation.selectors import DayRate, Mismatch, OrganizationRate
+from billing.rollups import service
+from billing.rollups.models import DAY_S, HOUR_S
+from billing.rollups.service import ServiceFilters
+from billing.usage import retention
+from billing.usage import selectors as usage
+from portal.catalog import selectors as catalog
+from portal.operations.services import floor
+from portal.operator.models import InvoiceRun
+from portal.organizations import selectors as organizations
+from portal.organizations.models import Organization
+
+RECONCILIATION_DAYS = 14
+ORGANIZATIONS_SHOWN = 50
+# Every record of the old months is read for it.
+RETENTION_KEPT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Of the service. Calls and mismatches are those of the last seven days."""
+
+    organization_count: int
+    calls: int
+    mismatches: int
+    held_nano: int
+
+
+def overview(now: datetime) -> Overview:
+    week_ago = now - timedelta(days=7)
+    week = service.over_time(ServiceFilters(), floor(week_ago, HOUR_S), now, grain_s=HOUR_S, step_s=7 * DAY_S)
+    return Overview(
+        organization_count=Organization.objects.count(),
+        calls=sum(sums.requests for sums in week.values()),
+        mismatches=sum(rate.unmatched for rate in reconciliation.day_rates(week_ago, now)),
+        held_nano=usage.total_hold_nano(),
+    )
+
+
+# Prices ---------------------------------------------------------------------------------------------
+
+
+def _with_organizations(versions: list[PriceInfo]) -> list[tuple[PriceInfo, Organization]]:
+    by_id = organizations.organizations_by_id([version.organization_id or 0 for version in versions])
+    return [(version, by_id[version.organization_id or 0]) for version in versions]
+
+
+def overrides(model_name: str) -> list[tuple[PriceInfo, Organization]]:
+    """Versions of the model's price that are one organization's, with whose."""
+    return _with_organizations(pricing.overrides(model_name))
+
+
+def agreed_prices(now: datetime) -> list[tuple[PriceInfo, Organization]]:
+    """Prices of single organizations that are in force or will be, discounts left out."""
+    versions = [version for model in catalog.all_models() for version in pricing.overrides(model.name)]
+    return _with_organizations(
+        [
+            version
+            for version in versions
+            if not version.discount_basis_points and (version.effective_until is None or version.effective_until > now)
+        ]
+    )
+
+
+def discounts() -> list[tuple[Discount, Organization]]:
+    """All that were given, with whose."""
+    rows = pricing.discounts()
+    by_id = organizations.organizations_by_id(sorted({row.organization_id for row in rows}))
+    return [(row, by_id[row.organization_id]) for row in rows]
+
+
+# Invoices -------------------------------------------------------------------------------------------
+
+
+def invoice_runs() -> QuerySet[InvoiceRun]:
+    return InvoiceRun.objects.select_related("started_by")
+
+
+def was_issued_before_close(invoice: Invoice) -> bool:
+    """Whether it was issued while its month could still change in reconciliation."""
+    close = find_close(invoice.period)
+    return invoice.finalized_at is not None and (close is None or close.closed_at > invoice.finalized_at)
+
+
+# Reconciliation and retention -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """The last days, newest first; shares are of the calls that reached an engine, None without any."""
+
+    days: list[DayRate]
+    differing: list[tuple[OrganizationRate, Organization | None]]
+    mismatches: list[tuple[Mismatch, Organization | None]]
+    total: int
+    open_count: int
+    raw: float | None
+    repaired: float | None
+
+
+def reconciled(now: datetime) -> Reconciled:
+    start = now - timedelta(days=RECONCILIATION_DAYS)
+    days = reconciliation.day_rates(start, now)
+    differing = reconciliation.organization_rates(start, now, limit=ORGANIZATIONS_SHOWN)
+    found = reconciliation.mismatches(start, now, now=now)
+    ids = {rate.organization_id for rate in differing} | {mismatch.organization_id for mismatch in found}
+    by_id = organizations.organizations_by_id(sorted(number for number in ids if number))
+    total = sum(rate.total for rate in days)
+    open_count = sum(rate.unmatched for rate in days)
+    return Reconciled(
+        days=list(reversed(days)),
+        differing=[(rate, by_id.get(rate.organization_id or 0)) for rate in differing],
+        mismatches=[(row, by_id.get(row.organization_id or 0)) for row in found],
+        total=total,
+        open_count=open_count,
+        raw=sum(rate.equal for rate in days) / total if total else None,
+        repaired=(total - open_count) / total if total else None,
+    )
+
+
+def kept() -> list[tuple[str, str, str]]:
+    """What is kept, how long, and the setting that says so."""
+    months, receipts, responses = (
+        settings.USAGE_RETENTION_MONTHS,
+        settings.RECEIPT_RETENTION_DAYS,
+        settings.RESPONSE_RETENTION_DAYS,
+    )
+    return [
+        ("Prompts and answers of calls", "Never kept", ""),
+        (
+            "Responses with their prompts, unless the caller sent store: false",
+            f"{responses} days after their last use" if responses else "Never kept",
+            "RESPONSE_RETENTION_DAYS",
+        ),
+        ("Answers under an Idempotency-Key", "24 hours", ""),
+        (
+            "Usage records",
+            f"{months} months after their month, once it is closed, invoiced and summed" if months else "For ever",
+            "USAGE_RETENTION_MONTHS",
+        ),
+        (
+            "Receipts of engines",
+            f"{receipts} days after a closed month" if receipts else "For ever",
+            "RECEIPT_RETENTION_DAYS",
+        ),
+        ("Sums by hour and day", "For ever", ""),
+        ("Ledger, invoices, credit notes, payments", "For ever", ""),
+        ("Exported files", f"{settings.EXPORT_RETENTION_DAYS} days", "EXPORT_RETENTION_DAYS"),
+    ]
+
+
+def old_partitions() -> list[retention.Partition]:
+    """Months of usage records that would go, and what keeps each; looked at once a minute."""
+    found: list[retention.Partition] = cache.get_or_set(
+        "operator:retention", lambda: retention.old_partitions(now=timezone.now()), RETENTION_KEPT_S
+    )
+    return found
