@@ -11,6 +11,7 @@ from portal.api_keys import views as api_keys
 from portal.audit import views as audit
 from portal.billing_pages import credit_views as credit
 from portal.billing_pages import export_views as exports
+from portal.billing_pages import usage_charts
 from portal.billing_pages import usage_views as usage
 from portal.billing_pages import views as billing
 from portal.catalog import views as catalog
@@ -19,8 +20,10 @@ from portal.language import ScriptTexts
 from portal.mailbox import views as mailbox
 from portal.operations import views as operations
 from portal.operator import acting_views as acting
+from portal.operator import audit_views as operator_audit
 from portal.operator import catalog_views as operator_catalog
 from portal.operator import finance_views as finance
+from portal.operator import key_views as operator_keys
 from portal.operator import money_views as operator_money
 from portal.operator import reconciliation_views as operator_reconciliation
 from portal.operator import retention_views as operator_retention
@@ -50,7 +53,7 @@ organization_pages: list[URLPattern | URLResolver] = [
     path("management-keys", management_keys.management_keys, name="management_keys"),
     path("management-keys/<int:key_id>/revoke", management_keys.revoke, name="management_key_revoke"),
     path("usage", usage.overview, name="usage"),
-    path("usage/chart.json", usage.chart, name="usage_chart"),
+    path("usage/chart.json", usage_charts.chart, name="usage_chart"),
     path("usage/requests", usage.requests, name="requests"),
     path("usage/requests/<uuid:request_id>", usage.request_detail, name="request"),
     path("billing", billing.billing, name="billing"),
@@ -107,6 +110,10 @@ operator_pages: list[URLPattern | URLResolver] = [
     path("operations/data.json", operations.data, name="operations_data"),
     path("operations/organizations", operations.organization_options, name="operations_organizations"),
     path("capacity", operations.capacity, name="capacity"),
+    path("audit", operator_audit.audit, name="operator_audit"),
+    path("audit.csv", operator_audit.export, name="operator_audit_export"),
+    path("keys", operator_keys.keys, name="operator_keys"),
+    path("keys/<int:key_id>/revoke", operator_keys.revoke, name="operator_key_revoke"),
     path("organizations", operator.organizations, name="operator_organizations"),
     path("organizations/<slug:slug>", operator.organization, name="operator_organization"),
     path("organizations/<slug:slug>/act", acting.begin, name="operator_act"),

@@ -3,8 +3,8 @@ and what is pending on top, all from one statement, so from one snapshot."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -14,6 +14,8 @@ from django.db import connection
 from billing.rollups.models import DAY_S, HOUR_S, NONE
 
 HOUR = timedelta(hours=1)
+# Both know models; only the first knows projects, keys, protocols and how requests ended.
+_USAGE, _SERVICE = "billing_usage_rollup", "billing_service_rollup"
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,51 @@ class UsageSum:
 
 
 @dataclass(frozen=True, slots=True)
+class Only:
+    """What sums and latencies are narrowed to; empty means all."""
+
+    model: str = ""
+    project_id: int | None = None
+    api_key_id: int | None = None
+    end_user: str = ""
+    statuses: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> str:
+        """The narrowest rollup that knows it all; "" when only records do."""
+        if self.end_user:
+            return ""
+        by_key = self.project_id is not None or self.api_key_id is not None or self.statuses
+        return _USAGE if by_key else _SERVICE
+
+    @property
+    def is_of_models(self) -> bool:
+        """Whether it names a model at most."""
+        return self.table == _SERVICE
+
+    def where(self, alias: str) -> str:
+        """SQL over a record or a rollup, after the other conditions, for `parameters`."""
+        columns = ("model", "project_id", "api_key_id", "end_user")
+        chosen = [f"AND {alias}.{name} = %(only_{name})s" for name in columns if getattr(self, name)]
+        if self.statuses:
+            chosen.append(f"AND {alias}.status = ANY(%(only_statuses)s)")
+        return " ".join(chosen)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {f"only_{name}": value for name, value in asdict(self).items()} | {"only_statuses": list(self.statuses)}
+
+
+EVERYTHING = Only()
+
+
+@dataclass(frozen=True, slots=True)
 class _Group:
     """How a group is told from a record, and from a rollup; a group that no rollup knows is summed from records."""
 
     of_record: str
     of_rollup: str = ""
-    table: str = "billing_service_rollup"
+    table: str = _SERVICE
 
 
 def _moment(form: str) -> _Group:
@@ -47,7 +88,7 @@ def _id(column: str) -> _Group:
     return _Group(
         f"COALESCE(record.{column}::text, '')",
         f"COALESCE(NULLIF(rollup.{column}, {NONE})::text, '')",
-        "billing_usage_rollup",
+        _USAGE,
     )
 
 
@@ -65,8 +106,8 @@ _GROUPS = {
     "total_model": _Group("'|' || record.model", "'|' || rollup.model"),
     "project_model": _with_model("project_id"),
     "api_key_model": _with_model("api_key_id"),
-    "status": _Group("record.status", "rollup.status", "billing_usage_rollup"),
-    "protocol": _Group("record.protocol", "rollup.protocol", "billing_usage_rollup"),
+    "status": _Group("record.status", "rollup.status", _USAGE),
+    "protocol": _Group("record.protocol", "rollup.protocol", _USAGE),
     "end_user": _Group("record.end_user"),
     "hour": _moment('YYYY-MM-DD"T"HH24:00'),
     "day": _moment("YYYY-MM-DD"),
@@ -88,13 +129,13 @@ WITH rolled AS (
 ), parts AS (
     SELECT {{of_record}} AS key, {_OF_RECORD}
       FROM raw JOIN billing_usage_record record ON record.started_at >= raw.since AND record.started_at < raw.until
-     WHERE record.organization_id = %(organization_id)s AND record.status <> 'started'
+     WHERE record.organization_id = %(organization_id)s AND record.status <> 'started' {{only_record}}
     UNION ALL
     SELECT {{of_record}}, {_OF_ADJUSTMENT}
       FROM billing_usage_adjustment adjustment
       JOIN billing_usage_record record ON record.request_id = adjustment.record_id
       JOIN raw ON record.started_at >= raw.since AND record.started_at < raw.until
-     WHERE adjustment.organization_id = %(organization_id)s
+     WHERE adjustment.organization_id = %(organization_id)s {{only_record}}
     {{rolled}}
 )
 """  # noqa: S608 - constants only
@@ -113,28 +154,37 @@ _ROLLED = f"""
     SELECT {{of_rollup}}, {", ".join(_FIELDS)}
       FROM rolled JOIN {{table}} rollup ON rollup.organization_id = %(organization_id)s
        AND rollup.grain_s = rolled.grain_s AND rollup.start >= rolled.since AND rollup.start < rolled.until
+       {{only_rollup}}
     UNION ALL
     SELECT {{of_record}}, {_OF_RECORD}
       FROM billing_rollup_pending pending JOIN billing_usage_record record ON record.request_id = pending.record_id
       JOIN rolled ON record.started_at >= rolled.since AND record.started_at < rolled.until
-     WHERE pending.organization_id = %(organization_id)s
+     WHERE pending.organization_id = %(organization_id)s {{only_record}}
     UNION ALL
     SELECT {{of_record}}, {_OF_ADJUSTMENT}
       FROM billing_rollup_pending pending
       JOIN billing_usage_adjustment adjustment ON adjustment.id = pending.adjustment_id
       JOIN billing_usage_record record ON record.request_id = adjustment.record_id
       JOIN rolled ON record.started_at >= rolled.since AND record.started_at < rolled.until
-     WHERE pending.organization_id = %(organization_id)s
+     WHERE pending.organization_id = %(organization_id)s {{only_record}}
 """  # noqa: S608 - constants only
 
 
 def summary(
-    organization_id: int, start: datetime, end: datetime, group_by: str = "total", *, time_zone: str = "UTC"
+    organization_id: int,
+    start: datetime,
+    end: datetime,
+    group_by: str = "total",
+    *,
+    time_zone: str = "UTC",
+    only: Only = EVERYTHING,
 ) -> list[UsageSum]:
     """Sums over [start, end) by `group_by`, one of total, model, project, api_key (each of
     the three also with the model, such as project_model, whose keys are `id|model`), status, protocol, end_user, hour,
     day, month; days and months are those of `time_zone`. One query; running requests are not counted."""
-    return [UsageSum(*row) for row in _read(organization_id, start, end, group_by, time_zone, _BY_KEY, {})]
+    step = group_by if group_by in _LOCAL_KEYS else ""
+    rows = _read(organization_id, start, end, _group(group_by), _BY_KEY, only=only, step=step, time_zone=time_zone)
+    return [UsageSum(*row) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -146,9 +196,11 @@ class Ranking:
     rest_count: int
 
 
-def ranking(organization_id: int, start: datetime, end: datetime, group_by: str, *, limit: int) -> Ranking:
+def ranking(
+    organization_id: int, start: datetime, end: datetime, group_by: str, *, limit: int, only: Only = EVERYTHING
+) -> Ranking:
     """As `summary`, for groups of which there may be very many. One query."""
-    found = _read(organization_id, start, end, group_by, "UTC", _RANKED, {"limit": limit})
+    found = _read(organization_id, start, end, _group(group_by), _RANKED, {"limit": limit}, only=only)
     rows = [UsageSum(*row[:-1]) for row in found if row[0] is not None]
     rest = next((row for row in found if row[0] is None), None)
     if rest is None:
@@ -156,20 +208,63 @@ def ranking(organization_id: int, start: datetime, end: datetime, group_by: str,
     return Ranking(rows, UsageSum("", *rest[1:-1]), rest[-1])
 
 
+def over_time(
+    organization_id: int,
+    start: datetime,
+    end: datetime,
+    step: str,
+    *,
+    group_by: str = "total",
+    keys: Sequence[str] = ("",),
+    time_zone: str = "UTC",
+    only: Only = EVERYTHING,
+) -> dict[str | None, dict[str, UsageSum]]:
+    """Sums of each of the groups `keys` by hour, day or month of `time_zone`; those of all other groups together under
+    None. Steps without use are not there. One query."""
+    moment, group = _GROUPS[step], _group(group_by)
+    of_record = _of_keys(moment.of_record, group.of_record)
+    both = _Group(of_record, _of_keys(moment.of_rollup, group.of_rollup), group.table)
+    more = {"keys": list(keys)}
+    found: dict[str | None, dict[str, UsageSum]] = {key: {} for key in keys}
+    for row in _read(organization_id, start, end, both, _BY_KEY, more, only=only, step=step, time_zone=time_zone):
+        at, _, place = row[0].partition("|")
+        key = keys[int(place) - 1] if place else None
+        found.setdefault(key, {})[at] = UsageSum(at, *row[1:])
+    return found
+
+
+def _of_keys(moment: str, group: str) -> str:
+    """The moment and the group's place among the keys asked for; "" for a group that is told from records alone."""
+    return f"{moment} || '|' || COALESCE(array_position(%(keys)s::text[], ({group})::text)::text, '')" if group else ""
+
+
+def _group(name: str) -> _Group:
+    if name not in _GROUPS:
+        raise ValueError(f"group_by is {name!r}; it must be one of {', '.join(_GROUPS)}.")
+    return _GROUPS[name]
+
+
 def _read(
     organization_id: int,
     start: datetime,
     end: datetime,
-    group_by: str,
-    time_zone: str,
+    group: _Group,
     ending: str,
-    more: dict[str, int],
+    more: dict[str, Any] | None = None,
+    *,
+    only: Only,
+    step: str = "",
+    time_zone: str = "UTC",
 ) -> list[tuple[Any, ...]]:  # rows as the query has them
-    if group_by not in _GROUPS:
-        raise ValueError(f"group_by is {group_by!r}; it must be one of {', '.join(_GROUPS)}.")
-    group = _GROUPS[group_by]
-    parts = {"of_record": group.of_record, "of_rollup": group.of_rollup, "table": group.table}
-    split = _split(start, end, group_by, ZoneInfo(time_zone)) if group.of_rollup else Split([(start, end)], [])
+    parts = {
+        "of_record": group.of_record,
+        "of_rollup": group.of_rollup,
+        "only_record": only.where("record"),
+        "only_rollup": only.where("rollup"),
+        "table": _USAGE if _USAGE in (group.table, only.table) else _SERVICE,
+    }
+    is_rolled = bool(group.of_rollup and only.table)
+    split = _split(start, end, step, ZoneInfo(time_zone)) if is_rolled else Split([(start, end)], [])
     with connection.cursor() as cursor:
         cursor.execute(
             _PARTS.format(**parts, rolled=_ROLLED.format(**parts) if split.rolled else "") + ending,
@@ -181,7 +276,8 @@ def _read(
                 "grains_s": [grain_s for _, _, grain_s in split.rolled],
                 "raw_starts": [since for since, _ in split.raw],
                 "raw_ends": [until for _, until in split.raw],
-                **more,
+                **only.parameters,
+                **(more or {}),
             },
         )
         rows: list[tuple[Any, ...]] = cursor.fetchall()
@@ -195,20 +291,33 @@ class Split(NamedTuple):
     rolled: list[tuple[datetime, datetime, int]]
 
 
-def _split(start: datetime, end: datetime, group_by: str, zone: ZoneInfo) -> Split:
+def _split(start: datetime, end: datetime, step: str, zone: ZoneInfo) -> Split:
     first, last = _ceil(start, HOUR_S), _floor(end, HOUR_S)
     if first >= last:
         return Split([(start, end)], [])
     raw = [(start, first), (last, end)]
-    if group_by not in _LOCAL_KEYS:
+    if not step:
         return Split(raw, list(_by_days(first, last)))
     rolled = []
-    for hour in _divided_hours(first, last, _LOCAL_KEYS[group_by], zone):
+    for hour in _divided_hours(first, last, _LOCAL_KEYS[step], zone):
         raw.append((hour, hour + HOUR))
         rolled.append((first, hour, HOUR_S))
         first = hour + HOUR
     rolled.append((first, last, HOUR_S))
-    return Split(raw, [part for part in rolled if part[0] < part[1]])
+    rolled = [part for part in rolled if part[0] < part[1]]
+    if step == "month":
+        months = [month for since, until, _ in rolled for month in _by_months(since, until, zone)]
+        rolled = [part for since, until in months for part in _by_days(since, until)]
+    return Split(raw, rolled)
+
+
+def _by_months(since: datetime, until: datetime, zone: ZoneInfo) -> Iterator[tuple[datetime, datetime]]:
+    """Cut at the local months' borders, so that no UTC day of a part belongs to two of them."""
+    while since < until:
+        local = since.astimezone(zone)
+        border = datetime(local.year + local.month // 12, local.month % 12 + 1, 1, tzinfo=zone).astimezone(UTC)
+        yield since, min(border, until)
+        since = border
 
 
 def _by_days(first: datetime, last: datetime) -> Iterator[tuple[datetime, datetime, int]]:

@@ -10,11 +10,13 @@ from uuid import UUID
 
 from django.db.models import Count, Q, QuerySet, Sum
 
-from billing.rollups.selectors import Ranking, UsageSum, ranking, summary
+from billing.rollups.selectors import EVERYTHING, Only, Ranking, UsageSum, over_time, ranking, summary
 from billing.usage.models import RecordStatus, UsageAdjustment, UsageRecord
 
 __all__ = [
+    "EVERYTHING",
     "FinishedCall",
+    "Only",
     "Ranking",
     "RecordCounts",
     "RecordDetail",
@@ -24,6 +26,7 @@ __all__ = [
     "active_by_deployment",
     "counts_of",
     "finished_calls",
+    "over_time",
     "ranking",
     "record",
     "spent_nano",

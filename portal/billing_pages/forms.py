@@ -2,30 +2,30 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from billing.accounts.services import ADDRESS_FIELDS
-from billing.usage.selectors import UsageFilters
+from billing.usage.selectors import Only, UsageFilters
 from portal.api_keys import selectors as api_keys
 from portal.catalog import selectors as catalog
 from portal.organizations.models import Organization, Project
 
 KEYS_OFFERED = 200
-STATUSES = {"completed": "Completed", "cancelled": "Cancelled", "failed": "Failed", "started": "Running"}
+STATUSES = {"completed": _("Completed"), "cancelled": _("Cancelled"), "failed": _("Failed"), "started": _("Running")}
+ONLY_FIELDS = ("model", "api_key", "project", "end_user")
 
 
-class UsageFilterForm(forms.Form):
-    """Filters in the URL. An odd value filters nothing and is shown as an error at its field."""
+class UsageOnlyForm(forms.Form):
+    """What usage is narrowed to, in the URL. An odd value filters nothing and is shown as an error at its field."""
 
-    model = forms.ChoiceField(required=False)
+    model = forms.ChoiceField(required=False, label=_("Model"))
     api_key = forms.ChoiceField(required=False, label=_("API key"))
-    project = forms.ChoiceField(required=False)
-    status = forms.ChoiceField(required=False)
-    start = forms.DateField(required=False, label=_("From"), widget=forms.DateInput({"type": "date"}))
-    end = forms.DateField(required=False, label=_("To"), widget=forms.DateInput({"type": "date"}))
+    project = forms.ChoiceField(required=False, label=_("Project"))
+    end_user = forms.CharField(required=False, label=_("End user"), max_length=256)
 
     def __init__(self, data: Any, *, organization: Organization, projects: list[Project]) -> None:
         super().__init__(data)
@@ -33,7 +33,6 @@ class UsageFilterForm(forms.Form):
             "model": [(model.name, model.name) for model in catalog.all_models()],
             "api_key": self._keys(organization, data.get("api_key", "")),
             "project": [(project.id, project.name) for project in projects],
-            "status": list(STATUSES.items()),
         }
         for name, options in choices.items():
             field = self.fields[name]
@@ -47,20 +46,43 @@ class UsageFilterForm(forms.Form):
             found |= api_keys.names_by_id(organization.id, [int(chosen)])
         return sorted(found.items(), key=lambda item: item[1].lower())
 
-    def filters(self) -> UsageFilters:
+    def only(self) -> Only:
         self.is_valid()
         data = self.cleaned_data
-        return UsageFilters(
+        return Only(
+            model=data.get("model", ""),
             project_id=int(data["project"]) if data.get("project") else None,
             api_key_id=int(data["api_key"]) if data.get("api_key") else None,
-            model=data.get("model", ""),
-            status=data.get("status", ""),
-            start=_midnight(data["start"]) if data.get("start") else None,
-            end=_midnight(data["end"] + timedelta(days=1)) if data.get("end") else None,
+            end_user=data.get("end_user", ""),
         )
 
     def is_filtered(self) -> bool:
         return any(self.cleaned_data.values()) or bool(self.errors)
+
+    def query(self) -> str:
+        """The fields as another page of usage takes them."""
+        return urlencode({name: value for name, value in self.cleaned_data.items() if value and name in ONLY_FIELDS})
+
+
+class UsageFilterForm(UsageOnlyForm):
+    """The list of requests can be narrowed by status and days too."""
+
+    status = forms.ChoiceField(required=False, label=_("Status"), choices=[("", _("All")), *STATUSES.items()])
+    start = forms.DateField(required=False, label=_("From"), widget=forms.DateInput({"type": "date"}))
+    end = forms.DateField(required=False, label=_("To"), widget=forms.DateInput({"type": "date"}))
+
+    def filters(self) -> UsageFilters:
+        only = self.only()
+        data = self.cleaned_data
+        return UsageFilters(
+            project_id=only.project_id,
+            api_key_id=only.api_key_id,
+            model=only.model,
+            end_user=only.end_user,
+            status=data.get("status", ""),
+            start=_midnight(data["start"]) if data.get("start") else None,
+            end=_midnight(data["end"] + timedelta(days=1)) if data.get("end") else None,
+        )
 
 
 def _midnight(date: Any) -> datetime:

@@ -19,7 +19,7 @@ class Period(NamedTuple):
     end: datetime
 
 
-RANGES = {1: _("24 hours"), 7: _("7 days"), 30: _("30 days"), 90: _("90 days")}
+RANGES = {1: _("24 hours"), 7: _("7 days"), 30: _("30 days"), 90: _("90 days"), 365: _("1 year")}
 DEFAULT_RANGE = 7
 
 
@@ -62,6 +62,11 @@ def hours_in(period: Period) -> list[str]:
         moment += timedelta(hours=1)
     names[timezone.localtime(period.end).strftime("%Y-%m-%dT%H:00")] = None
     return list(names)
+
+
+def months_in(period: Period) -> list[str]:
+    """Months of the period, the reader's, as YYYY-MM."""
+    return list(dict.fromkeys(day[:7] for day in days_in(period)))
 
 
 def totals(rows: Iterable[UsageSum]) -> UsageSum:

@@ -39,6 +39,7 @@ def grant_credit(*, organization: Organization, amount_nano: int, reason: str, k
         label=organization.name,
         after={"amount_nano": amount_nano},
         reason=reason,
+        once=True,
     )
 
 
@@ -79,7 +80,10 @@ def change_billing_details(*, organization: Organization, address: dict[str, str
 def buy_credit(
     *, organization: Organization, amount_minor: int, keeps_card: bool, key: str, return_url: str, actor: User
 ) -> TopUp:
-    """A payment page for credit. Nothing is bought yet: the payment is what the ledger and the audit log will know."""
+    """A payment page for credit. Nothing is bought yet: the payment is what the ledger will know.
+
+    Once per `key`: a repeat answers with the same purchase and leaves no second event.
+    """
     top_up = topups.open_checkout(
         organization_id=organization.id,
         amount_minor=amount_minor,
@@ -88,13 +92,16 @@ def buy_credit(
         return_url=return_url,
         actor_id=actor.id,
     )
-    record_event(
-        organization_id=organization.id,
-        actor=actor,
-        action="credit.checkout_opened",
-        subject=top_up,
-        after={"amount_minor": amount_minor, "currency": top_up.currency},
-    )
+    # Not in one transaction with the purchase, which waits for the provider.
+    with transaction.atomic():
+        record_event(
+            organization_id=organization.id,
+            actor=actor,
+            action="credit.checkout_opened",
+            subject=top_up,
+            after={"amount_minor": amount_minor, "currency": top_up.currency},
+            once=True,
+        )
     return top_up
 
 

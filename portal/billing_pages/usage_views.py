@@ -6,29 +6,23 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
-from django.utils import timezone
-from django.utils.translation import gettext_lazy as _
+from django.http import Http404, HttpRequest, HttpResponse
 
-from billing.ledger import selectors as ledger
 from billing.pricing import selectors as pricing
-from billing.rollups import service
+from billing.rollups import latencies
 from billing.rollups.histograms import Latency
-from billing.rollups.models import DAY_S, HOUR_S
-from billing.rollups.service import ServiceFilters
 from billing.usage import selectors as usage
+from billing.usage.selectors import UsageFilters
 from portal import access
 from portal.api_keys import selectors as api_keys
-from portal.billing_pages import periods
-from portal.billing_pages.forms import UsageFilterForm
+from portal.billing_pages import periods, usage_charts
+from portal.billing_pages.forms import UsageFilterForm, UsageOnlyForm
 from portal.organizations import selectors as organizations
 from portal.organizations.models import Organization
 from portal.pages import member_page
 
 PROTOCOLS = {"chat": "Chat Completions", "completions": "Completions", "responses": "Responses", "messages": "Messages"}
-GROUPS = {"model": _("Model"), "api_key": _("API key"), "project": _("Project"), "end_user": _("End user")}
 GROUPS_SHOWN = 100
-METRICS = {"tokens": _("Tokens"), "spend": _("Spend"), "requests": _("Requests")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,61 +32,58 @@ class GroupRow:
     share: float  # of the cost, or of the requests while nothing costs
 
 
-def _days(request: HttpRequest) -> int:
-    days = request.GET.get("days", "")
-    return int(days) if days.isdigit() and int(days) in periods.RANGES else periods.DEFAULT_RANGE
-
-
 @login_required
 def overview(request: HttpRequest, slug: str) -> HttpResponse:
     member = access.member_for(request.user, slug)
-    days = _days(request)
+    organization = member.organization
+    days = usage_charts.read_days(request.GET)
     period = periods.last_days(days)
     group = request.GET.get("group", "model")
-    group = group if group in GROUPS else "model"
-    ranking = usage.ranking(member.organization_id, period.start, period.end, group, limit=GROUPS_SHOWN)
-    rows = ranking.rows
-    total = periods.totals([*rows, *([ranking.rest] if ranking.rest else [])])
-    latest = usage.usage_page(member.organization_id, limit=8).rows
-    # By whole hours or days; a few seconds behind.
-    grain_s = DAY_S if days > 7 else HOUR_S
-    served = service.total(
-        ServiceFilters(organization_id=member.organization_id), period.start, period.end, grain_s=grain_s
+    group = group if group in usage_charts.GROUPS else "model"
+    form = UsageOnlyForm(request.GET, organization=organization, projects=organizations.projects_of(organization))
+    only = form.only()
+    ranking = usage.ranking(organization.id, *period, group, limit=GROUPS_SHOWN, only=only)
+    ended = {row.key: row for row in usage.summary(organization.id, *period, "status", only=only)}
+    total = periods.totals(ended.values())
+    failed, cancelled = (ended[status].requests if status in ended else 0 for status in ("failed", "cancelled"))
+    took = latencies.over_time(organization.id, *period, "total", only=only)[""]
+    filters = UsageFilters(
+        project_id=only.project_id,
+        api_key_id=only.api_key_id,
+        model=only.model,
+        end_user=only.end_user,
+        start=period.start,
     )
-    failed = sum(served.failed.values())
+    latest = usage.usage_page(organization.id, filters=filters, limit=8).rows
     context = {
+        "form": form,
+        "is_filtered": form.is_filtered(),
+        "only": form.query(),
         "failed": failed,
-        "failed_share": failed / served.requests if served.requests else 0.0,
-        "cancelled": served.cancelled,
-        "ttft_ms": [served.percentile_ms(Latency.TTFT, percent) for percent in (50, 95)],
-        "e2e_ms": [served.percentile_ms(Latency.E2E, percent) for percent in (50, 95)],
+        "failed_share": failed / total.requests if total.requests else 0.0,
+        "cancelled": cancelled,
+        "ttft_ms": took[Latency.TTFT].get("", latencies.NOTHING),
+        "e2e_ms": took[Latency.E2E].get("", latencies.NOTHING),
         "days": days,
         "ranges": periods.RANGES,
-        "groups": GROUPS,
+        "groups": usage_charts.GROUPS,
         "group": group,
-        "group_label": GROUPS[group],
-        "metrics": METRICS,
-        "metric": request.GET.get("metric", "tokens"),
+        "group_label": usage_charts.GROUPS[group],
+        "chart": usage_charts.card(request.GET, only=form.query()),
         "rest": _rest_row(ranking, total),
-        "rows": _group_rows(member.organization, group, rows, total),
+        "rows": _group_rows(organization, group, ranking.rows, total),
         "total": total,
         "latest": latest,
-        "key_names": api_keys.names_by_id(member.organization_id, (row.api_key_id for row in latest)),
+        "key_names": api_keys.names_by_id(organization.id, (row.api_key_id for row in latest)),
     }
     return member_page(request, member, "usage", "portal/usage/overview.html", context)
 
 
 def _group_rows(
-    organization: Organization, group: str, rows: list[usage.UsageSum], total: usage.UsageSum
+    organization: Organization, group: usage_charts.Group, rows: list[usage.UsageSum], total: usage.UsageSum
 ) -> list[GroupRow]:
-    names: dict[str, str] = {}
-    if group == "api_key":
-        found = api_keys.names_by_id(organization.id, (int(row.key) for row in rows if row.key))
-        names = {str(key_id): name for key_id, name in found.items()}
-    elif group == "project":
-        names = {str(project.id): project.name for project in organizations.projects_of(organization)}
-
-    labelled = [GroupRow(names.get(row.key, row.key) or "none", row, _share(row, total)) for row in rows]
+    labels = usage_charts.labels_of(organization, group, [row.key for row in rows])
+    labelled = [GroupRow(labels[row.key], row, _share(row, total)) for row in rows]
     return sorted(labelled, key=lambda row: (-row.share, row.label))
 
 
@@ -100,40 +91,13 @@ def _rest_row(ranking: usage.Ranking, total: usage.UsageSum) -> GroupRow | None:
     """All groups that are not shown by themselves."""
     if ranking.rest is None:
         return None
-    return GroupRow(f"{ranking.rest_count:,} others", ranking.rest, _share(ranking.rest, total))
+    return GroupRow(usage_charts.others(ranking.rest_count), ranking.rest, _share(ranking.rest, total))
 
 
 def _share(row: usage.UsageSum, total: usage.UsageSum) -> float:
     if total.cost_nano:
         return row.cost_nano / total.cost_nano
     return row.requests / total.requests if total.requests else 0.0
-
-
-@login_required
-def chart(request: HttpRequest, slug: str) -> JsonResponse:
-    """Points of the chart: by hour for a day, else by day, in the reader's zone; gaps are zeros."""
-    member = access.member_for(request.user, slug)
-    days = _days(request)
-    period = periods.last_days(days)
-    by = "hour" if days == 1 else "day"
-    zone = timezone.get_current_timezone_name()
-    sums = {row.key: row for row in usage.summary(member.organization_id, period.start, period.end, by, time_zone=zone)}
-    keys = periods.hours_in(period) if by == "hour" else periods.days_in(period)
-    rows = [sums.get(key) or usage.UsageSum(key, 0, 0, 0, 0, 0, 0) for key in keys]
-    series = {
-        "tokens": [
-            {"label": str(_("Input")), "values": [row.prompt_tokens - row.cached_tokens for row in rows]},
-            {"label": str(_("Cached input")), "values": [row.cached_tokens for row in rows]},
-            {"label": str(_("Output")), "values": [row.completion_tokens for row in rows]},
-        ],
-        # A chart's height may be a float: money itself is printed from whole nano-units elsewhere.
-        "spend": [{"label": "Spend", "values": [row.cost_nano / 1e9 for row in rows]}],
-        "requests": [{"label": "Requests", "values": [row.requests for row in rows]}],
-    }
-    metric = request.GET.get("metric", "tokens")
-    metric = metric if metric in METRICS else "tokens"
-    currency = ledger.balance(member.organization_id).currency
-    return JsonResponse({"by": by, "keys": keys, "series": series[metric], "metric": metric, "currency": currency})
 
 
 @login_required

@@ -15,7 +15,7 @@ from billing.pricing import selectors as pricing
 from billing.usage import selectors as usage
 from portal import access
 from portal.api_keys import selectors as api_keys
-from portal.billing_pages import periods
+from portal.billing_pages import periods, usage_charts
 from portal.catalog import selectors as catalog
 from portal.home.snippets import make_snippets
 from portal.mailbox.access import is_mailbox_open
@@ -91,6 +91,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponse:
         "latest": latest,
         "key_names": api_keys.names_by_id(organization_id, (row.api_key_id for row in latest)),
         "snippets": make_snippets(_first_model()),
+        "chart": usage_charts.card_of_any_period(),
     }
     return member_page(request, member, "dashboard", "portal/home/dashboard.html", context)
 

@@ -1,149 +1,169 @@
-// Stacked bars over time, drawn by uPlot from the JSON that data-chart names. Colours are read from the design tokens.
+// Use over time, drawn by uPlot from the JSON that data-chart names: stacked bars, or lines for latencies.
 (() => {
   "use strict";
-  const locale = document.documentElement.lang === "en" ? "en-GB" : document.documentElement.lang;
-  const number = new Intl.NumberFormat(locale, { notation: "compact", maximumFractionDigits: 1 });
+  const { locale, short, token } = plotting;
   const exact = new Intl.NumberFormat(locale);
-  const money = (currency, digits) =>
-    new Intl.NumberFormat(locale, { style: "currency", currency, currencyDisplay: "narrowSymbol", maximumFractionDigits: digits });
+  const isLatency = (data) => data.metric === "ttft" || data.metric === "latency";
+  const money = (currency, value, digits) =>
+    new Intl.NumberFormat(locale, { style: "currency", currency, currencyDisplay: "narrowSymbol", maximumFractionDigits: digits }).format(value);
 
-  const token = (name) => {
-    // light-dark() is resolved by the browser only where a colour is used.
-    const probe = document.createElement("span");
-    probe.style.color = `var(--${name})`;
-    document.body.append(probe);
-    const colour = getComputedStyle(probe).color;
-    probe.remove();
-    return colour;
+  const print = (data, value) => {
+    if (value === null || value === undefined) return "–";
+    if (isLatency(data)) return plotting.seconds(value / 1000);
+    return data.metric === "spend" ? money(data.currency, value, value < 1 ? 6 : 2) : exact.format(value);
+  };
+  const printShort = (data, value) => {
+    if (isLatency(data)) return plotting.seconds(value / 1000);
+    return data.metric === "spend" ? money(data.currency, value, value && value < 1 ? 4 : 2) : short.format(value);
   };
 
-  const label = (key, by) => {
-    const date = new Date(by === "hour" ? key : `${key}T00:00`);
-    return by === "hour"
-      ? date.toLocaleTimeString(locale, { hour: "2-digit", minute: "2-digit" })
-      : date.toLocaleDateString(locale, { day: "numeric", month: "short" });
+  const OPTIONS = {
+    hour: { hour: "2-digit", minute: "2-digit" },
+    day: { day: "numeric", month: "short" },
+    month: { month: "short", year: "numeric" },
+  };
+  const label = (data, at) => {
+    const key = data.keys[at];
+    const date = new Date(data.step === "hour" ? key : data.step === "day" ? `${key}T00:00` : `${key}-01T00:00`);
+    const isLong = data.step === "hour" && data.keys.length > 26;
+    return date.toLocaleString(locale, { ...OPTIONS[data.step], ...(isLong ? OPTIONS.day : {}) });
   };
 
-  const draw = (card, data) => {
-    const box = card.querySelector("[data-plot]");
-    const legend = card.querySelector("[data-legend]");
-    box.replaceChildren();
-    legend.replaceChildren();
-    const sum = data.series.flatMap((series) => series.values).reduce((a, b) => a + b, 0);
-    if (!sum) {
-      const empty = document.createElement("p");
-      empty.className = "chart-empty";
-      empty.textContent = gettext("Nothing yet in this period. The first call fills this chart.");
-      box.append(empty);
-      return;
-    }
-    const print = (value) =>
-      data.metric === "spend" ? money(data.currency, value < 1 ? 6 : 2).format(value) : exact.format(value);
-    const short = (value) =>
-      data.metric === "spend" ? money(data.currency, value && value < 1 ? 4 : 2).format(value) : number.format(value);
-
+  const stacked = (data) => {
     // Each series is drawn from zero to the sum of itself and those below: the highest first, so the others show.
     const sums = [];
     data.series.forEach((series, index) =>
       sums.push(series.values.map((value, at) => value + (index ? sums[index - 1][at] : 0))),
     );
-    const colours = data.series.map((_, index) => token(`series-${index + 1}`));
-    const bars = uPlot.paths.bars({ size: [0.7, 42], radius: 0.12 });
-    const top = Math.max(...sums.at(-1));
-    const tip = document.createElement("div");
-    tip.className = "chart-tip";
-    tip.hidden = true;
+    const paths = uPlot.paths.bars({ size: [0.7, 42], radius: 0.12 });
+    const series = sums.map((_, index) => {
+      const colour = token(`series-${index + 1}`);
+      return { fill: colour, stroke: colour, width: 0, paths, points: { show: false } };
+    });
+    return { values: sums.reverse(), series: series.reverse() };
+  };
 
+  const lines = (data) => ({
+    values: data.series.map((series) => series.values),
+    series: data.series.map((series, index) => ({
+      stroke: token(`series-${index + 1}`),
+      width: 1.75,
+      points: { show: series.values.filter((value) => value !== null).length < 32, size: 5 },
+      spanGaps: true,
+    })),
+  });
+
+  // Of bars the sum, of lines the newest point.
+  const inTheEnd = (data, values) =>
+    isLatency(data) ? values.findLast((value) => value !== null) : values.reduce((a, b) => a + b, 0);
+
+  const draw = (card, data) => {
+    const box = card.querySelector("[data-plot]");
+    const legend = card.querySelector("[data-legend]");
+    if (!data.series.some((series) => series.values.some(Boolean))) {
+      const isCalm = data.metric === "errors";
+      plotting.empty(box, isCalm ? gettext("No call failed in this period.") : gettext("Nothing yet in this period. The first call fills this chart."));
+      plotting.legend(legend, []);
+      return;
+    }
+    const { values, series } = isLatency(data) ? lines(data) : stacked(data);
+    const top = Math.max(...values.flat());
+    const tip = plotting.tip(box, (at) => [
+      label(data, at),
+      ...data.series.map((series) => `${series.label}: ${print(data, series.values[at])}`),
+    ]);
+    box.replaceChildren();
     new uPlot(
       {
         width: box.clientWidth,
         height: box.clientHeight,
         padding: [12, 4, 0, 0],
         legend: { show: false },
-        cursor: { y: false, points: { show: false }, drag: { setScale: false, x: false } },
+        cursor: { y: false, points: { show: isLatency(data), size: 6 }, drag: { setScale: false, x: false } },
         scales: { x: { time: false, range: [-0.5, data.keys.length - 0.5] }, y: { range: [0, top * 1.08] } },
         axes: [
-          {
-            stroke: token("text-3"),
-            font: "11px Inter, sans-serif",
-            grid: { show: false },
-            ticks: { show: false },
-            size: 28,
-            space: 56,
-            incrs: [1, 2, 3, 4, 5, 7, 10, 14, 15, 30],
-            values: (_, splits) =>
-              splits.map((at) => (Number.isInteger(at) && data.keys[at] ? label(data.keys[at], data.by) : "")),
-          },
-          {
-            stroke: token("text-3"),
-            font: "11px Inter, sans-serif",
-            grid: { stroke: token("line"), width: 1 },
-            ticks: { show: false },
-            size: data.metric === "spend" ? 64 : 48,
-            values: (_, splits) => splits.map(short),
-          },
+          plotting.below({
+            space: data.keys.length > 26 && data.step === "hour" ? 96 : 56,
+            incrs: [1, 2, 3, 4, 5, 7, 10, 14, 15, 24, 30, 48, 72, 96, 168],
+            values: (_, splits) => splits.map((at) => (Number.isInteger(at) && data.keys[at] ? label(data, at) : "")),
+          }),
+          plotting.beside({
+            size: data.metric === "spend" ? 64 : 56,
+            values: (_, splits) => splits.map((value) => printShort(data, value)),
+          }),
         ],
-        series: [
-          {},
-          ...sums
-            .map((_, index) => ({ fill: colours[index], stroke: colours[index], width: 0, paths: bars, points: { show: false } }))
-            .reverse(),
-        ],
-        hooks: {
-          setCursor: [
-            (plot) => {
-              const at = plot.cursor.idx;
-              tip.hidden = at == null;
-              if (at == null) return;
-              const lines = data.series.map((series) => `${series.label}: ${print(series.values[at])}`);
-              tip.textContent = [label(data.keys[at], data.by), ...lines].join("\n");
-              const left = plot.valToPos(at, "x") + plot.over.offsetLeft;
-              tip.style.left = `${Math.max(0, Math.min(left - tip.offsetWidth / 2, box.clientWidth - tip.offsetWidth))}px`;
-            },
-          ],
-        },
+        series: [{}, ...series],
+        hooks: tip.hooks,
       },
-      [data.keys.map((_, at) => at), ...[...sums].reverse()],
+      [data.keys.map((_, at) => at), ...values],
       box,
     );
-    box.append(tip);
-    for (const [index, series] of data.series.entries()) {
-      const item = document.createElement("span");
-      const swatch = document.createElement("span");
-      swatch.className = `swatch swatch-${index + 1}`;
-      item.append(swatch, `${series.label}: ${print(series.values.reduce((a, b) => a + b, 0))}`);
-      legend.append(item);
-    }
+    box.append(tip.element);
+    plotting.legend(legend, data.series.map((series) => [series.label, print(data, inTheEnd(data, series.values))]));
   };
 
   for (const card of document.querySelectorAll("[data-chart]")) {
+    const box = card.querySelector("[data-plot]");
+    const split = card.querySelector("[data-split]");
+    const pressed = (name) => card.querySelector(`[data-${name}][aria-pressed="true"]`);
     let data;
-    let metric = "tokens";
+    let asked;
+
+    const choices = () => ({
+      days: pressed("step").dataset.days,
+      step: pressed("step").dataset.step,
+      metric: pressed("metric").dataset.metric,
+      split: split.value,
+    });
+
+    // The page's address and its links lead to what is shown.
+    const keepAddress = () => {
+      const keep = (address) => {
+        const url = new URL(address, location.href);
+        for (const [name, value] of Object.entries(choices())) {
+          if (name === "days") continue;
+          if (value) url.searchParams.set(name, value);
+          else url.searchParams.delete(name);
+        }
+        return url;
+      };
+      history.replaceState(null, "", keep(location.href));
+      for (const link of document.querySelectorAll("nav a.segment")) link.href = keep(link.href);
+    };
+
     const load = async () => {
+      asked?.abort();
+      const own = (asked = new AbortController());
       const address = new URL(card.dataset.chart, location.href);
-      address.searchParams.set("metric", metric);
-      const answer = await fetch(address, { headers: { Accept: "application/json" } });
-      if (!answer.ok) {
-        card.querySelector("[data-plot]").textContent = gettext("The chart could not be loaded. Reload the page to try again.");
-        return;
+      for (const [name, value] of Object.entries(choices())) if (value) address.searchParams.set(name, value);
+      box.setAttribute("aria-busy", "true");
+      let answer;
+      try {
+        answer = await fetch(address, { headers: { Accept: "application/json" }, signal: own.signal });
+        if (!answer.ok) throw new Error(answer.statusText);
+        data = await answer.json();
+      } catch {
+        if (own.signal.aborted) return;
+        data = undefined;
+        plotting.empty(box, gettext("The chart could not be loaded. Reload the page to try again."));
+        plotting.legend(card.querySelector("[data-legend]"), []);
       }
-      data = await answer.json();
-      draw(card, data);
+      box.removeAttribute("aria-busy");
+      if (data) draw(card, data);
+    };
+
+    const change = () => {
+      if (card.hasAttribute("data-keeps-address")) keepAddress();
+      load();
     };
     card.addEventListener("click", (event) => {
-      const button = event.target.closest("[data-metric]");
+      const button = event.target.closest("button[data-metric], button[data-step]");
       if (!button) return;
-      metric = button.dataset.metric;
-      for (const other of card.querySelectorAll("[data-metric]")) other.setAttribute("aria-pressed", String(other === button));
-      load();
+      for (const other of button.parentElement.children) other.setAttribute("aria-pressed", String(other === button));
+      change();
     });
-    let width = 0;
-    new ResizeObserver(([entry]) => {
-      if (data && Math.abs(entry.contentRect.width - width) > 4) draw(card, data);
-      width = entry.contentRect.width;
-    }).observe(card);
-    document.addEventListener("theme", () => data && draw(card, data));
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => data && draw(card, data));
+    split.addEventListener("change", change);
+    plotting.onChange(card, () => data && draw(card, data));
     load();
   }
 })();

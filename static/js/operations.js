@@ -5,15 +5,10 @@
   if (!page) return;
   const RETRY_MS = [1000, 2000, 5000, 10000];
   const STALE_S = 30;
-  const locale = document.documentElement.lang === "en" ? "en-GB" : document.documentElement.lang;
-  const compact = new Intl.NumberFormat(locale, { notation: "compact", maximumFractionDigits: 1 });
+  const { locale, seconds } = plotting;
+  const compact = plotting.short;
   const exact = new Intl.NumberFormat(locale, { maximumFractionDigits: 1 });
 
-  const seconds = (value) => {
-    if (value >= 100) return `${Math.round(value)} s`;
-    if (value >= 1) return `${value.toPrecision(3)} s`;
-    return value >= 0.1 ? `${Math.round(value * 1000)} ms` : `${Number((value * 1000).toPrecision(2))} ms`;
-  };
   const share = (value) => `${exact.format(value * 100)} %`;
   const print = (format, value) => (value === null || value === undefined ? "–" : format(value));
 
@@ -59,16 +54,6 @@
     return [...series.slice(0, count - 1), [gettext("others"), rest[0].map((_, at) => rest.reduce((sum, row) => sum + row[at], 0))]];
   };
 
-  const token = (name) => {
-    // light-dark() is resolved by the browser only where a colour is used.
-    const probe = document.createElement("span");
-    probe.style.color = `var(--${name})`;
-    document.body.append(probe);
-    const colour = getComputedStyle(probe).color;
-    probe.remove();
-    return colour;
-  };
-
   const time = (at, isLong) => {
     const date = new Date(at * 1000);
     return isLong
@@ -79,26 +64,11 @@
   let view = null;
   const plots = new Map();
 
-  const empty = (box, text) => {
-    const note = document.createElement("p");
-    note.className = "chart-empty";
-    note.textContent = text;
-    box.replaceChildren(note);
-  };
-
-  const legend = (name, format, series) => {
-    const box = page.querySelector(`[data-line-legend="${name}"]`);
-    box.replaceChildren(
-      ...series.map(([label, values], index) => {
-        const entry = document.createElement("span");
-        const swatch = document.createElement("span");
-        swatch.className = `swatch swatch-${index + 1}`;
-        const last = values.findLast((value) => value !== null);
-        entry.append(swatch, `${label}: ${print(format, last)}`);
-        return entry;
-      }),
+  const legend = (name, format, series) =>
+    plotting.legend(
+      page.querySelector(`[data-line-legend="${name}"]`),
+      series.map(([label, values]) => [label, print(format, values.findLast((value) => value !== null))]),
     );
-  };
 
   const draw = (name) => {
     const box = page.querySelector(`[data-line="${name}"]`);
@@ -111,7 +81,7 @@
     if (!hasData) {
       known?.plot.destroy();
       plots.delete(name);
-      empty(box, name === "failures" || name === "refusals" ? gettext("None in this period.") : gettext("Nothing was measured in this period."));
+      plotting.empty(box, name === "failures" || name === "refusals" ? gettext("None in this period.") : gettext("Nothing was measured in this period."));
       legend(name, format, []);
       return;
     }
@@ -125,11 +95,11 @@
       return;
     }
     box.replaceChildren();
-    const tip = document.createElement("div");
-    tip.className = "chart-tip";
-    tip.hidden = true;
     const isLong = view.range === "30d";
-    const axis = { stroke: token("text-3"), font: "11px Inter, sans-serif", ticks: { show: false } };
+    const tip = plotting.tip(box, (at) => {
+      const { data, series } = plots.get(name).plot;
+      return [time(data[0][at], isLong), ...series.slice(1).map((row, index) => `${row.label}: ${print(format, data[index + 1][at])}`)];
+    });
     const plot = new uPlot(
       {
         width: box.clientWidth,
@@ -139,39 +109,25 @@
         cursor: { y: false, points: { size: 6 }, drag: { setScale: false, x: false } },
         scales: { y: { range: (_, low, high) => [0, top ?? (high > 0 ? high * 1.1 : 1)] } },
         axes: [
-          { ...axis, grid: { show: false }, size: 28, space: 64, values: (_, splits) => splits.map((at) => time(at, isLong)) },
-          { ...axis, grid: { stroke: token("line"), width: 1 }, size: 58, values: (_, splits) => splits.map(format) },
+          plotting.below({ space: 64, values: (_, splits) => splits.map((at) => time(at, isLong)) }),
+          plotting.beside({ size: 58, values: (_, splits) => splits.map(format) }),
         ],
         series: [
           {},
           ...series.map(([label], index) => ({
             label,
-            stroke: token(`series-${index + 1}`),
+            stroke: plotting.token(`series-${index + 1}`),
             width: 1.75,
             spanGaps: false,
             points: { show: series[index][1].filter((value) => value !== null).length < 3, size: 5 },
           })),
         ],
-        hooks: {
-          setCursor: [
-            (self) => {
-              const at = self.cursor.idx;
-              tip.hidden = at == null;
-              if (at == null) return;
-              const moment = new Date(self.data[0][at] * 1000);
-              const head = time(self.data[0][at], isLong);
-              tip.textContent = [head, ...self.series.slice(1).map((row, index) => `${row.label}: ${print(format, self.data[index + 1][at])}`)].join("\n");
-              tip.title = moment.toISOString();
-              const left = self.valToPos(self.data[0][at], "x") + self.over.offsetLeft;
-              tip.style.left = `${Math.max(0, Math.min(left - tip.offsetWidth / 2, box.clientWidth - tip.offsetWidth))}px`;
-            },
-          ],
-        },
+        hooks: tip.hooks,
       },
       data,
       box,
     );
-    box.append(tip);
+    box.append(tip.element);
     plots.set(name, { plot, shape, width: box.clientWidth });
   };
 
@@ -237,9 +193,9 @@
     badge.className = `badge ${!isOpen ? "badge-warn" : isStale ? "badge-bad" : "badge-ok"}`;
     badge.textContent = !isOpen ? gettext("Not connected") : isStale ? gettext("No samples") : gettext("Live");
     note.textContent = !isOpen
-      ? "Trying again; the figures below are from the last reading."
+      ? gettext("Trying again; the figures below are from the last reading.")
       : isStale
-        ? "No deployment was asked lately: does the worker run?"
+        ? gettext("No deployment was asked lately: does the worker run?")
         : "";
   };
 
@@ -266,7 +222,7 @@
   const load = async () => {
     const answer = await fetch(page.dataset.address, { headers: { Accept: "application/json" } });
     if (!answer.ok) {
-      for (const box of page.querySelectorAll("[data-line]")) empty(box, gettext("This could not be loaded. Correct the filters, or reload the page."));
+      for (const box of page.querySelectorAll("[data-line]")) plotting.empty(box, gettext("This could not be loaded. Correct the filters, or reload the page."));
       return;
     }
     show(await answer.json());
@@ -279,13 +235,7 @@
     plots.clear();
     for (const name of Object.keys(CHARTS)) draw(name);
   };
-  let width = page.clientWidth;
-  new ResizeObserver(([entry]) => {
-    if (Math.abs(entry.contentRect.width - width) > 4) redraw();
-    width = entry.contentRect.width;
-  }).observe(page);
-  document.addEventListener("theme", redraw);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  plotting.onChange(page, redraw);
   setInterval(tellState, 5000);
   load();
 })();

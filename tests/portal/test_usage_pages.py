@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -67,9 +67,80 @@ class TestChart:
 
     def test_last_day_is_by_hour_and_odd_values_fall_back(self, cast: Cast, model: Model, signed_in: Browser) -> None:
         client = signed_in(cast.ada)
-        assert client.get(page(cast, "usage_chart", "?days=1")).json()["by"] == "hour"
+        assert client.get(page(cast, "usage_chart", "?days=1")).json()["step"] == "hour"
         chart = client.get(page(cast, "usage_chart", "?days=x&metric=y")).json()
         assert (len(chart["keys"]), chart["metric"]) == (7, "tokens")
+
+
+class TestSteps:
+    """One day of two keys' calls in the middle of a month, in a zone whose days are not UTC's."""
+
+    NOW = datetime(2026, 6, 15, 12, 0, tzinfo=UTC)
+
+    @pytest.fixture
+    def read(
+        self, cast: Cast, key: ApiKey, model: Model, signed_in: Browser
+    ) -> Iterator[Callable[..., dict[str, Any]]]:
+        other = issue(project=cast.project, name="server", actor=cast.ada).api_key
+        priced = timezone.now()
+        with time_machine.travel(self.NOW, tick=False):
+            client = signed_in(cast.ada)
+            client.cookies["time_zone"] = "Asia%2FTokyo"
+            for hours, ttft_ms in ((2, 100.0), (3, 200.0), (20, 300.0), (24 * 40, 400.0)):
+                use(key, model.name, started_at=self.NOW - timedelta(hours=hours), ttft_ms=ttft_ms, price_at=priced)
+            use(other, model.name, started_at=self.NOW - timedelta(hours=2), status="failed", price_at=priced)
+            use(other, model.name, started_at=self.NOW - timedelta(hours=2), ttft_ms=1000.0, price_at=priced)
+            take_pending(now=self.NOW)
+
+            def read(**query: Any) -> dict[str, Any]:
+                answer: dict[str, Any] = client.get(page(cast, "usage_chart"), query).json()
+                by_label = {
+                    series["label"]: {
+                        at: value for at, value in zip(answer["keys"], series["values"], strict=True) if value
+                    }
+                    for series in answer["series"]
+                }
+                return by_label
+
+            yield read
+
+    def test_hours_days_and_months_have_the_same_sum(self, read: Callable[..., Any]) -> None:
+        requests = {
+            step: read(days=days, step=step, metric="requests")["Requests"]
+            for days, step in ((30, "hour"), (30, "day"), (90, "day"), (365, "month"))
+        }
+        assert requests == {
+            "hour": {"2026-06-15T01:00": 1, "2026-06-15T18:00": 1, "2026-06-15T19:00": 3},
+            "day": {"2026-05-06": 1, "2026-06-15": 5},
+            "month": {"2026-05": 1, "2026-06": 5},
+        }
+
+    def test_errors_are_failed_and_cancelled_and_of_keys_failed(self, read: Callable[..., Any]) -> None:
+        assert read(days=7, metric="errors") == {"Failed": {"2026-06-15": 1}, "Cancelled": {}}
+        assert read(days=7, metric="errors", split="api_key") == {"server": {"2026-06-15": 1}}
+
+    @pytest.mark.parametrize("split", ["model", "api_key", "project", "end_user"])
+    def test_groups_add_up_to_all(self, split: str, read: Callable[..., Any], model: Model) -> None:
+        found = read(days=365, step="month", metric="spend", split=split)
+        sums = {at: sum(round(values.get(at, 0) * 1e9) for values in found.values()) for at in ("2026-05", "2026-06")}
+        whole = read(days=365, step="month", metric="spend")["Spend"]
+        assert sums == {at: round(value * 1e9) for at, value in whole.items()}
+        names = {"model": {model.name}, "api_key": {"laptop", "server"}, "project": {"Default"}, "end_user": {"none"}}
+        assert set(found) == names[split]
+
+    def test_latencies_of_all_a_key_and_of_keys(self, read: Callable[..., Any], key: ApiKey) -> None:
+        # To a bucket of the histograms.
+        assert read(days=7, metric="ttft")["p50"] == {"2026-06-15": pytest.approx(250, rel=0.2)}
+        # From the records, exactly.
+        own = read(days=7, metric="ttft", api_key=key.id)
+        assert own == {"p50": {"2026-06-15": 200}, "p95": {"2026-06-15": 290}}
+        by_key = read(days=7, metric="latency", split="api_key")
+        assert by_key["server p95"] == {"2026-06-15": 2400}
+        assert by_key["laptop p95"] == {"2026-06-15": pytest.approx(1690)}
+
+    def test_narrowed_to_a_key_and_to_an_end_user(self, read: Callable[..., Any], key: ApiKey) -> None:
+        assert read(days=30, metric="requests", api_key=key.id)["Requests"] == {"2026-06-15": 3}
+        assert read(days=30, metric="requests", end_user="nobody")["Requests"] == {}
 
 
 class TestRequests:
@@ -129,7 +200,7 @@ def test_lists_take_the_same_queries_for_any_number_of_records(
 ) -> None:
     use_for_days([key], model.name, now=timezone.now(), days=3, calls_per_day=20)
     client = signed_in(cast.ada)
-    for name, most in (("requests", 10), ("usage", 10), ("dashboard", 12), ("billing", 10), ("ledger", 6)):
+    for name, most in (("requests", 10), ("usage", 13), ("dashboard", 12), ("billing", 10), ("ledger", 6)):
         with django_assert_max_num_queries(most):
             assert client.get(page(cast, name)).status_code == 200
 
