@@ -23,9 +23,9 @@ from api.catalog import Catalog
 from api.cors import Origins
 from api.errors import ApiError
 from api.fan_out import FanOut
-from api.generation import GATEWAY_ID, Generation, terms_of
+from api.generation import Generation, terms_of
 from api.key_rules import check_model
-from api.metering import Metering
+from api.metering import GATEWAY_ID, Metering
 from api.protocols import sealing
 from api.protocols.request import GenerationRequest
 from api.refusals import RefusalCounter

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import secrets
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +21,7 @@ from api.auth import Caller
 from api.backends.choice import BROKEN, MAX_ATTEMPTS, RETRYABLE, Deployment
 from api.backends.stream import EventStream
 from api.errors import TABLE, ApiError
+from api.metering import GATEWAY_ID
 from api.protocols.request import GenerationRequest
 from billing.pricing.rating import hold_nano, rate
 from billing.pricing.selectors import PriceInfo
@@ -45,9 +44,6 @@ OPEN_TIMEOUT_S = 10.0
 TEMPLATE_TOKENS = 1024
 MESSAGE_TOKENS = 16
 BYTES_PER_TOKEN = 4
-
-
-GATEWAY_ID = f"{os.uname().nodename[:60]}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +264,8 @@ class Generation:
             raise ApiError("engine_unavailable", f"No deployment of '{self._model.name}' can be reached; try again.")
         self._tried.add(deployment.info.id)
         max_tokens = await self._fitting_max_tokens(deployment)
-        deployment.breaker.enter()
         opened = self._gateway.metering.open(self._open_record(deployment))
+        deployment.breaker.enter()
         try:
             stream = deployment.backend.submit(
                 self._request,
@@ -373,7 +369,10 @@ class Generation:
         """Nothing was sent, and the call goes no further."""
         attempt = self._attempt
         if attempt is not None:
-            attempt.stream.cancel()
+            # To the engine's last word: record and receipt then say the same, though nothing is owed.
+            self.cancel()
+            while (events := await self._take(attempt.stream)) and not isinstance(events[-1], Finished | Failed):
+                pass
             await self._finish_failed(attempt, Failed(error.code, error.message, attempt.stream.usage))
         await self._settle(0, Usage())
 

@@ -3,16 +3,21 @@
 Each of the two has one thread with its own database connection, so the event loop never waits for PostgreSQL and a busy
 gateway commits many rows at once without a timer.
 
-- `open`: the call's first byte is held until its row has committed. Without PostgreSQL the call is refused; or, where
-  the operator says UNMETERED_CALLS=serve, its row waits in the outbox like a finishing one.
-- `finish`: never lost. What PostgreSQL does not take goes to the outbox (api/outbox.py), is durable there, and is
-  delivered when PostgreSQL is back, by this process or the next. Delivering twice changes nothing.
+Both kinds are in the outbox (api/outbox.py) before anything else happens to them, so a kill of this process loses none.
+
+- `open`: no engine hears of the call before its row is in the outbox, and its first byte is held until the row has
+  committed. Without PostgreSQL the call is refused; or, where the operator says UNMETERED_CALLS=serve, served. In both
+  cases the row waits in the outbox: an engine may have begun.
+- `finish`: what PostgreSQL does not take waits in the outbox, synced, and is delivered when PostgreSQL is back, by this
+  process or the next. Delivering twice changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,8 +30,9 @@ from django.conf import settings
 from django.db import Error, InterfaceError, OperationalError, close_old_connections, connection
 
 from api.errors import ApiError
-from api.outbox import Outbox, OutboxFull
+from api.outbox import Outbox, OutboxFull, Segment
 from billing.errors import BillingError
+from billing.reconciliation.services import note_gateway_end
 from billing.usage.services import FinishedRecord, OpenRecord, finish_records, open_records
 
 logger = logging.getLogger(__name__)
@@ -34,6 +40,7 @@ logger = logging.getLogger(__name__)
 Row = TypeVar("Row")
 Answer = TypeVar("Answer")
 
+GATEWAY_ID = f"{os.uname().nodename[:60]}-{os.getpid()}-{secrets.token_hex(3)}"
 BATCH_LIMIT = 500
 # Rows that wait while PostgreSQL is slow; past it new calls are refused.
 QUEUE_LIMIT = 20_000
@@ -45,6 +52,8 @@ _DOWN = (OperationalError, InterfaceError)
 @dataclass(slots=True)
 class _Waiting(Generic[Row, Answer]):
     row: Row
+    # Where it lies in the outbox; None when that was full.
+    segment: Segment | None
     future: asyncio.Future[Answer]
 
 
@@ -60,10 +69,10 @@ class GroupWriter(Generic[Row, Answer]):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def put(self, row: Row) -> asyncio.Future[Answer]:
+    def put(self, row: Row, segment: Segment | None) -> asyncio.Future[Answer]:
         future: asyncio.Future[Answer] = self._loop.create_future()
         with self._ready:
-            self._queue.append(_Waiting(row, future))
+            self._queue.append(_Waiting(row, segment, future))
             self._ready.notify()
         return future
 
@@ -109,8 +118,10 @@ class GroupWriter(Generic[Row, Answer]):
 
 
 class Metering:
-    def __init__(self, folder: Path) -> None:
-        self._outbox = Outbox(folder)
+    def __init__(self, folder: Path, gateway_id: str = GATEWAY_ID) -> None:
+        self._outbox = Outbox(folder, gateway_id)
+        # Calls whose opening row was postponed: the row that finishes one must not overtake it.
+        self._unopened: set[UUID] = set()
         self._serves_unmetered: bool = settings.UNMETERED_CALLS == "serve"
         self._is_down = threading.Event()
         self._closing = threading.Event()
@@ -129,15 +140,25 @@ class Metering:
         """Raises ApiError while PostgreSQL is known to be away: a call that cannot be recorded is not started."""
         is_refused = self._is_down.is_set() and not self._serves_unmetered
         if is_refused or len(self._opens) > QUEUE_LIMIT or self._outbox.is_full:
-            raise ApiError("store_unavailable", "The service cannot record usage right now; try again.")
+            raise _refusal()
 
     def open(self, row: OpenRecord) -> asyncio.Future[None]:
-        """The future ends when the row has committed; with ApiError when it could not be written."""
-        return self._opens.put(row)
+        """On return the row survives this process. The future ends when it has committed; with ApiError when it could
+        not be written. Raises ApiError when not even the outbox takes it."""
+        try:
+            segment = self._outbox.append(row)
+        except OutboxFull as error:
+            logger.error("usage_open_not_kept request_id=%s error=%s", row.request_id, error)
+            raise _refusal() from None
+        return self._opens.put(row, segment)
 
     def finish(self, row: FinishedRecord) -> asyncio.Future[int | None]:
         """The future ends when the row is durable: the cost, or None when it waits in the outbox or has no record."""
-        return self._finishes.put(row)
+        try:
+            segment = self._outbox.append(row)
+        except OutboxFull:
+            segment = None  # PostgreSQL may take it
+        return self._finishes.put(row, segment)
 
     def close(self) -> None:
         """Blocks until all that was given is durable."""
@@ -151,7 +172,8 @@ class Metering:
     # The opening thread ---------------------------------------------------------------------------
 
     def _write_opens(self, batch: list[_Waiting[OpenRecord, None]]) -> None:
-        if self._serves_unmetered and self._is_down.is_set() and self._postpone_opens(batch):
+        if self._serves_unmetered and self._is_down.is_set():
+            self._postpone_opens(batch)
             return
         for is_last in (False, True):
             try:
@@ -162,27 +184,21 @@ class Metering:
                 if is_last:
                     logger.warning("usage_open_failed rows=%s error=%s", len(batch), type(error).__name__)
                     self._note_down()
-                    if self._serves_unmetered and self._postpone_opens(batch):
-                        return
-                    refusal = ApiError("store_unavailable", "The service cannot record usage right now; try again.")
-                    self._opens.answer(batch, refusal)
+                    self._postpone_opens(batch)
             except (BillingError, Error) as error:
                 self._open_singly(batch, error)
                 return
             else:
+                self._outbox.taken(entry.segment for entry in batch)
                 self._opens.answer(batch, lambda _: None)
                 return
 
-    def _postpone_opens(self, batch: list[_Waiting[OpenRecord, None]]) -> bool:
-        """To the outbox, before the rows that finish them; False when it is full."""
-        try:
-            self._outbox.append([entry.row for entry in batch])
-        except OutboxFull as error:
-            logger.error("usage_open_not_postponed rows=%s error=%s", len(batch), error)
-            return False
+    def _postpone_opens(self, batch: list[_Waiting[OpenRecord, None]]) -> None:
+        """Refused or not, an engine may have begun on them: their rows come to PostgreSQL when it is back."""
+        self._unopened.update(entry.row.request_id for entry in batch)
+        self._outbox.postpone(entry.segment for entry in batch)
         self._wake.set()
-        self._opens.answer(batch, lambda _: None)
-        return True
+        self._opens.answer(batch, (lambda _: None) if self._serves_unmetered else _refusal())
 
     def _open_singly(self, batch: list[_Waiting[OpenRecord, None]], error: Exception) -> None:
         """One bad row fails a batch; the others must not suffer."""
@@ -191,29 +207,33 @@ class Metering:
                 self._write_opens([entry])
             return
         logger.error("usage_open_refused request_id=%s error=%s", batch[0].row.request_id, error)
+        self._outbox.taken([batch[0].segment])
         self._opens.answer(batch, ApiError("server_error", "The usage record of this call could not be opened."))
 
     # The finishing thread -------------------------------------------------------------------------
 
     def _write_finishes(self, batch: list[_Waiting[FinishedRecord, int | None]]) -> None:
-        rows = [entry.row for entry in batch]
-        # A row that opens a call may wait in the outbox: the one that finishes it must not overtake it.
-        must_wait = self._serves_unmetered and not self._outbox.is_empty
-        if not self._is_down.is_set() and not must_wait:
+        waiting = [entry for entry in batch if self._is_down.is_set() or entry.row.request_id in self._unopened]
+        direct = [entry for entry in batch if entry not in waiting] if waiting else batch
+        if direct:
             try:
-                costs = self._finish(rows)
+                costs = self._finish([entry.row for entry in direct])
             except _DOWN as error:
                 connection.close()
-                logger.warning("usage_finish_postponed rows=%s error=%s", len(rows), type(error).__name__)
+                logger.warning("usage_finish_postponed rows=%s error=%s", len(batch), type(error).__name__)
                 self._note_down()
+                waiting = batch
             else:
-                self._finishes.answer(batch, lambda row: costs.get(row.request_id))
-                return
-        try:
-            self._outbox.append(rows)
-        except OutboxFull as error:
+                self._outbox.taken(entry.segment for entry in direct)
+                self._finishes.answer(direct, lambda row: costs.get(row.request_id))
+        if waiting:
+            self._postpone_finishes(waiting)
+
+    def _postpone_finishes(self, batch: list[_Waiting[FinishedRecord, int | None]]) -> None:
+        if lost := sum(1 for entry in batch if entry.segment is None):
             # Reconciliation finishes these from the engine's receipts.
-            logger.error("usage_finish_lost rows=%s error=%s", len(rows), error)
+            logger.error("usage_finish_lost rows=%s", lost)
+        self._outbox.postpone(entry.segment for entry in batch)
         self._wake.set()
         self._finishes.answer(batch, lambda _: None)
 
@@ -240,6 +260,7 @@ class Metering:
             raise
         except (BillingError, Error):
             self._open_postponed_singly(opened)
+        self._unopened.difference_update(row.request_id for row in opened)
         self._finish([row for row in rows if isinstance(row, FinishedRecord)])
 
     def _open_postponed_singly(self, rows: list[OpenRecord]) -> None:
@@ -263,15 +284,19 @@ class Metering:
         while not self._closing.is_set():
             self._wake.wait()
             self._wake.clear()
-            while not self._closing.is_set() and (self._is_down.is_set() or not self._outbox.is_empty):
+            while not self._closing.is_set() and (self._is_down.is_set() or self._outbox.is_due):
                 try:
                     connection.ensure_connection()
                     with connection.cursor() as cursor:
                         cursor.execute("SELECT 1")
                     self._is_down.clear()
-                    self._outbox.deliver(self._write_postponed)
+                    self._outbox.deliver(self._write_postponed, note_gateway_end)
                 except _DOWN:
                     connection.close()
                     self._closing.wait(PROBE_INTERVAL_S)
             close_old_connections()
         connection.close()
+
+
+def _refusal() -> ApiError:
+    return ApiError("store_unavailable", "The service cannot record usage right now; try again.")

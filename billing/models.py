@@ -16,7 +16,7 @@ from billing.ledger.models import (
 )
 from billing.payments.models import InvoicePush, Payment, PaymentEvent
 from billing.pricing.models import Discount, Price, VolumeTier
-from billing.reconciliation.models import MatchHour, MatchRollup, PeriodClose, Receipt
+from billing.reconciliation.models import GatewayEnd, MatchHour, MatchRollup, PeriodClose, Receipt
 from billing.rollups.models import RollupPending, ServiceRollup, UsageRollup
 from billing.tax.models import TaxIdCheck, TaxRate
 from billing.usage.models import RetiredMonth, UsageAdjustment, UsageRecord
@@ -30,6 +30,7 @@ __all__ = [
     "DunningStep",
     "Export",
     "FreeCreditClaim",
+    "GatewayEnd",
     "GrantBalance",
     "Invoice",
     "InvoiceLine",

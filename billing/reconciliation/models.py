@@ -13,8 +13,8 @@ class MatchClass(models.TextChoices):
     PENDING = "pending"
     EQUAL = "equal"
     DIFFER = "differ"
-    # Our side never had the last word: the gateway died before it could finish the record, or the engine before it
-    # could say how the call ended, and the record is an estimate.
+    # One account only, since the other side ended in the middle: the gateway before it could finish the record, or the
+    # engine before it could say how the call ended.
     UNFINISHED = "unfinished"
     ENGINE_ONLY = "engine_only"
 
@@ -71,6 +71,19 @@ class Receipt(models.Model):
 
     def __str__(self) -> str:
         return f"{self.source}#{self.upstream_id if self.sequence is None else self.sequence}"
+
+
+class GatewayEnd(models.Model):
+    """A gateway that ended without finishing its calls, as its successor found out. Nobody finishes them any more."""
+
+    gateway_id = models.CharField(max_length=100, primary_key=True)
+    ended_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "billing_gateway_end"
+
+    def __str__(self) -> str:
+        return self.gateway_id
 
 
 class PeriodClose(models.Model):

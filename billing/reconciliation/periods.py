@@ -157,6 +157,7 @@ CSV_HEADER = (
     "pending",
     "unsettled",
     "raw_percent",
+    "strict_percent",
     "repaired_percent",
 )
 
@@ -176,6 +177,7 @@ def csv_row(rate: MatchRate) -> tuple[str, ...]:
             rate.pending,
             rate.unsettled,
             f"{rate.raw_percent:.4f}",
+            f"{rate.strict_percent:.4f}",
             f"{rate.repaired_percent:.4f}",
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 
 from django.db import connection, transaction
@@ -19,33 +20,38 @@ UNRECORDED = "unrecorded"
 _BATCH = 500
 
 # A failed receipt bills nothing, so it never corrects a final record: it may be the first attempt of a call that
-# another engine served, and what was sent before an engine died the gateway knows better.
-_SETTLE_EQUAL = """
-UPDATE billing_receipt receipt SET match_class = 'equal', is_settled = true, organization_id = record.organization_id
+# another engine served, and what was sent before an engine died the gateway knows better. It agrees with a record that
+# bills nothing either; beside one that does, it is lost, as the engine says itself, or it differs.
+_SETTLE = """
+UPDATE billing_receipt receipt SET is_settled = true, organization_id = record.organization_id,
+       match_class = CASE WHEN record.error_code = 'lost' THEN 'unfinished'
+                          WHEN receipt.status <> 'failed' OR record.status = 'failed' THEN 'equal'
+                          WHEN receipt.error_code = 'lost' THEN 'unfinished' ELSE 'differ' END
   FROM billing_usage_record record
  WHERE receipt.source = %s AND receipt.match_class = 'pending' AND record.request_id = receipt.request_id
    AND record.status <> 'started'
    AND (receipt.status = 'failed' OR (record.error_code <> 'lost' AND
         (record.prompt_tokens, record.cached_tokens, record.completion_tokens, record.reasoning_tokens)
         = (receipt.prompt_tokens, receipt.cached_tokens, receipt.completion_tokens, receipt.reasoning_tokens)))
+RETURNING receipt.match_class
 """
 # Of two receipts for one request the one that was served comes first. A row that another transaction holds is left
-# for the next run: its gateway is finishing it just now.
+# for the next run: its gateway is finishing it just now. A gateway that has ended is not waited for.
 _LOCK_UNFINISHED = """
 SELECT receipt.id FROM billing_receipt receipt JOIN billing_usage_record record USING (request_id)
- WHERE receipt.source = %s AND receipt.match_class = 'pending' AND receipt.received_at <= %s
-   AND record.status = 'started'
+ WHERE receipt.source = %s AND receipt.match_class = 'pending' AND record.status = 'started'
+   AND (receipt.received_at <= %s
+        OR EXISTS (SELECT 1 FROM billing_gateway_end gone WHERE gone.gateway_id = record.gateway_id))
  ORDER BY record.request_id, receipt.status = 'failed', receipt.sequence LIMIT %s
    FOR NO KEY UPDATE OF record, receipt SKIP LOCKED
 """
 
 
-def settle_equal(source: str) -> int:
-    """Receipts that say what the final record says, all in one statement."""
+def settle(source: str) -> Counter[str]:
+    """Receipts that ask for no correction, all in one statement; how many became which class."""
     with connection.cursor() as cursor:
-        cursor.execute(_SETTLE_EQUAL, [source])
-        settled: int = cursor.rowcount
-        return settled
+        cursor.execute(_SETTLE, [source])
+        return Counter(row[0] for row in cursor.fetchall())
 
 
 def finish_unfinished(source: str, *, due_before: datetime) -> int:
@@ -89,18 +95,19 @@ def _as_finished(receipt: Receipt) -> FinishedRecord:
     )
 
 
-def adjust_differing(source: str, *, now: datetime) -> int:
-    """Correct the final records that differ from their receipt, one transaction each."""
+def adjust_differing(source: str, *, now: datetime) -> Counter[str]:
+    """Correct the final records that differ from their receipt, one transaction each; how many became which class."""
     final = UsageRecord.objects.filter(request_id=OuterRef("request_id")).exclude(status=RecordStatus.STARTED)
     due = Receipt.objects.filter(Exists(final), source=source, match_class=MatchClass.PENDING)
-    return sum(_adjust(receipt_id, now) for receipt_id in due.order_by("sequence").values_list("id", flat=True))
+    ids = due.order_by("sequence").values_list("id", flat=True)
+    return Counter(match_class for receipt_id in ids if (match_class := _adjust(receipt_id, now)) is not None)
 
 
 @transaction.atomic
-def _adjust(receipt_id: int, now: datetime) -> bool:
+def _adjust(receipt_id: int, now: datetime) -> MatchClass | None:
     receipt = Receipt.objects.select_for_update(no_key=True).get(id=receipt_id)
     if receipt.match_class != MatchClass.PENDING:
-        return False
+        return None
     record = UsageRecord.objects.select_related("price").get(request_id=receipt.request_id)
     # A lost record says nothing about how the call ended; any other keeps its own ending and corrects its counts.
     status = receipt.status if record.error_code == LOST else record.status
@@ -119,17 +126,17 @@ def _adjust(receipt_id: int, now: datetime) -> bool:
         reason=f"receipt {receipt}"[:200],
         now=now,
     )
-    receipt.match_class = _class_of(record, differs=adjustment is not None)
+    match_class = receipt.match_class = _class_of(record, differs=adjustment is not None)
     receipt.is_settled, receipt.organization_id = True, record.organization_id
     receipt.save(update_fields=["match_class", "is_settled", "organization_id"])
-    return adjustment is not None
+    return match_class
 
 
 def _class_of(record: UsageRecord, *, differs: bool) -> MatchClass:
-    if not differs:
-        return MatchClass.EQUAL
-    # An estimate never claimed to be the engine's last word: the call was cut before that came.
-    return MatchClass.UNFINISHED if record.is_estimated else MatchClass.DIFFER
+    # Neither a lost record nor an estimate that was wrong is an account of its own.
+    if record.error_code == LOST or (differs and record.is_estimated):
+        return MatchClass.UNFINISHED
+    return MatchClass.DIFFER if differs else MatchClass.EQUAL
 
 
 def keep_engine_only(source: str, *, due_before: datetime) -> int:

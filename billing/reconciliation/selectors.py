@@ -39,7 +39,13 @@ class Counts:
 
     @property
     def raw_percent(self) -> Decimal:
-        """Record and receipt said the same without help."""
+        """Of the calls with two accounts, those where both said the same when first compared. A call whose account is
+        missing without an end of its side counts as one that does not agree."""
+        return _percent(self.equal, self.total - self.unfinished)
+
+    @property
+    def strict_percent(self) -> Decimal:
+        """The same of all calls: one of which a side ended in the middle has one account, and nothing to agree with."""
         return _percent(self.equal, self.total)
 
     @property

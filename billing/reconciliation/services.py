@@ -7,6 +7,7 @@ is never lost.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,15 +15,17 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Exists, Max, OuterRef
+from django.db.models import Exists, Max, OuterRef, Q
 from django.utils import timezone
 
 from billing.errors import JournalRestarted
 from billing.ledger.signals import announce
-from billing.reconciliation.models import MatchClass, Receipt
-from billing.reconciliation.repair import LOST, adjust_differing, finish_unfinished, keep_engine_only, settle_equal
+from billing.reconciliation.models import GatewayEnd, MatchClass, Receipt
+from billing.reconciliation.repair import LOST, adjust_differing, finish_unfinished, keep_engine_only, settle
 from billing.usage.models import RecordStatus, UsageRecord
 from billing.usage.services import FinishedRecord, finish_records
+
+logger = logging.getLogger(__name__)
 
 _CLOSE_BATCH = 500
 
@@ -77,12 +80,19 @@ def apply_receipts(
     # How long a gateway may take to finish a record whose receipt is here already.
     due_before = now - (timedelta(seconds=settings.RECEIPT_GRACE_S) if grace is None else grace)
     stored = _store(source, receipts, now)
-    equal = settle_equal(source)
-    differ = adjust_differing(source, now=now)
-    unfinished = finish_unfinished(source, due_before=due_before)
+    settled = settle(source)
+    adjusted = adjust_differing(source, now=now)
+    finished = finish_unfinished(source, due_before=due_before)
     engine_only = keep_engine_only(source, due_before=due_before)
     pending = Receipt.objects.filter(source=source, match_class=MatchClass.PENDING).count()
-    return ReceiptSummary(stored, equal, differ, unfinished, engine_only, pending)
+    return ReceiptSummary(
+        stored,
+        settled[MatchClass.EQUAL],
+        settled[MatchClass.DIFFER] + adjusted[MatchClass.DIFFER],
+        settled[MatchClass.UNFINISHED] + adjusted[MatchClass.UNFINISHED] + finished,
+        engine_only,
+        pending,
+    )
 
 
 _STORE = """
@@ -132,18 +142,29 @@ def cursor(source: str) -> int:
     return Receipt.objects.filter(source=source).aggregate(last=Max("sequence"))["last"] or 0
 
 
-def close_stale(*, older_than: timedelta, now: datetime) -> int:
-    """Close records that started more than `older_than` ago and have no receipt: failed, `lost`, free, hold released.
+def note_gateway_end(gateway_id: str, *, now: datetime | None = None) -> None:
+    """That gateway finishes no more calls: what its records lack is taken from the receipts at once. A repeat keeps
+    the first moment."""
+    GatewayEnd.objects.get_or_create(gateway_id=gateway_id, defaults={"ended_at": now or timezone.now()})
+    logger.warning("gateway_ended gateway_id=%s", gateway_id)
 
-    Returns how many. A receipt that comes later still corrects such a record. A repeat finds none. Receipts that still
-    wait are judged first, so that those of an engine which is gone finish their records too.
+
+def close_stale(*, older_than: timedelta, now: datetime) -> int:
+    """Close records without a receipt that nobody finishes any more: failed, `lost`, free, hold released.
+
+    That is, what started more than `older_than` ago, and what a gateway left that ended RECEIPT_GRACE_S ago: the
+    receipts would be here by then. Returns how many. A later receipt still corrects such a record. A repeat finds
+    none. Receipts that still wait are judged first, so that those of an engine which is gone finish their records too.
     """
     waiting = Receipt.objects.filter(match_class=MatchClass.PENDING).values_list("source", flat=True)
     for source in waiting.order_by("source").distinct():
         apply_receipts(source=source, receipts=[], now=now)
     receipt = Receipt.objects.filter(request_id=OuterRef("request_id"))
+    ended = GatewayEnd.objects.filter(ended_at__lt=now - timedelta(seconds=settings.RECEIPT_GRACE_S))
     stale = UsageRecord.objects.filter(
-        ~Exists(receipt), status=RecordStatus.STARTED, started_at__lt=now - older_than
+        ~Exists(receipt),
+        Q(started_at__lt=now - older_than) | Q(gateway_id__in=ended.values("gateway_id")),
+        status=RecordStatus.STARTED,
     ).order_by("request_id")
     closed = 0
     while rows := list(stale.values_list("request_id", "organization_id")[:_CLOSE_BATCH]):

@@ -10,9 +10,9 @@ from django.db import DatabaseError, transaction
 from billing.errors import JournalRestarted
 from billing.ledger import audit
 from billing.ledger.selectors import balance, balance_nano, held_nano
-from billing.reconciliation.models import Receipt
+from billing.reconciliation.models import GatewayEnd, Receipt
 from billing.reconciliation.selectors import match_rates, mismatches
-from billing.reconciliation.services import apply_receipts, close_stale, cursor
+from billing.reconciliation.services import apply_receipts, close_stale, cursor, note_gateway_end
 from billing.usage import selectors
 from billing.usage.models import UsageAdjustment, UsageRecord
 from billing.usage.services import finish_records, open_records
@@ -82,6 +82,37 @@ class TestClasses:
         # The gateway comes back late: the record stays, and it learns the cost.
         assert finish_records([ending(row.request_id)]) == {row.request_id: record.cost_nano}
 
+    def test_a_gateway_that_has_ended_is_not_waited_for(self, ada, price):
+        gone, alive = opening(ada, price, gateway_id="gone"), opening(ada, price, gateway_id="alive")
+        open_records([gone, alive])
+        assert apply(receipt(1, gone.request_id, ada), receipt(2, alive.request_id, ada)).pending == 2
+        note_gateway_end("gone", now=SOON)
+        note_gateway_end("gone", now=LATER)
+        summary = apply(now=SOON)
+        assert (summary.unfinished, summary.pending) == (1, 1)
+        assert held_nano(ada.organization_id) == alive.hold_nano
+        assert GatewayEnd.objects.get().ended_at == SOON
+
+    def test_raw_is_of_calls_with_two_accounts_and_strict_of_all(self, ada, price):
+        two = make_calls(ada, price, 3)
+        row = opening(ada, price)
+        open_records([row])
+        apply(*(receipt(number, request_id, ada) for number, request_id in enumerate(two[:2], start=1)))
+        apply(receipt(3, two[2], ada, completion_tokens=1), receipt(4, row.request_id, ada))
+        apply(now=LATER)
+        rate = rate_of(ada)
+        assert (rate.equal, rate.differ, rate.unfinished) == (2, 1, 1)
+        assert (round(rate.raw_percent, 2), rate.strict_percent) == (Decimal("66.67"), 50)
+
+    @pytest.mark.parametrize(("code", "match_class"), [("lost", "unfinished"), ("device_fault", "differ")])
+    def test_a_call_that_was_served_and_failed_at_the_engine(self, ada, price, code, match_class):
+        """The gateway's counts stand: they are what the client got. But that is no agreement."""
+        [request_id] = make_calls(ada, price)
+        apply(receipt(1, request_id, ada, status="failed", completion_tokens=0, error_code=code))
+        assert getattr(rate_of(ada), match_class) == 1
+        assert not UsageAdjustment.objects.exists()
+        assert balance_nano(ada.organization_id) == USD - 333_000
+
     def test_a_receipt_that_overtakes_the_gateway_is_no_mismatch(self, ada, price):
         row = opening(ada, price)
         open_records([row])
@@ -120,8 +151,9 @@ class TestClasses:
 
     def test_a_call_that_lost_its_engine_is_unfinished_and_corrected(self, ada, price):
         [request_id] = make_calls(ada, price, status="failed", completion_tokens=3, is_estimated=True)
-        assert apply(receipt(1, request_id, ada, completion_tokens=100)).differ == 1
-        assert (rate_of(ada).unfinished, rate_of(ada).differ, rate_of(ada).raw_percent) == (1, 0, 0)
+        assert apply(receipt(1, request_id, ada, completion_tokens=100)).unfinished == 1
+        assert (rate_of(ada).unfinished, rate_of(ada).differ) == (1, 0)
+        assert (rate_of(ada).raw_percent, rate_of(ada).strict_percent) == (100, 0)
         assert UsageAdjustment.objects.get().completion_tokens == 97
 
     def test_a_failed_attempt_before_the_one_that_served_corrects_nothing(self, ada, price):
@@ -194,11 +226,19 @@ class TestStale:
         assert UsageRecord.objects.get(request_id=told.request_id).status == "completed"
         assert balance(ada.organization_id).held_nano == young.hold_nano
 
+    def test_what_an_ended_gateway_left_without_receipt_is_closed_soon(self, ada, price):
+        row = opening(ada, price, gateway_id="gone")
+        open_records([row])
+        note_gateway_end("gone", now=SOON)
+        assert close_stale(older_than=timedelta(hours=1), now=LATER) == 0
+        assert close_stale(older_than=timedelta(hours=1), now=LATER + timedelta(seconds=1)) == 1
+        assert held_nano(ada.organization_id) == 0
+
     def test_a_receipt_that_comes_after_all_bills_what_was_served(self, ada, price):
         row = opening(ada, price)
         open_records([row])
         close_stale(older_than=timedelta(0), now=SOON)
-        assert apply(receipt(1, row.request_id, ada), now=LATER).differ == 1
+        assert apply(receipt(1, row.request_id, ada), now=LATER).unfinished == 1
         assert selectors.record(ada.organization_id, row.request_id).cost_nano == 333_000
         assert balance_nano(ada.organization_id) == USD - 333_000
 

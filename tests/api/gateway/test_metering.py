@@ -13,8 +13,10 @@ import pytest
 from django.db import OperationalError
 
 from api import metering as module
+from api import outbox
 from api.errors import ApiError
 from api.metering import Metering
+from api.outbox import OutboxFull
 from billing.errors import RecordRefused
 from billing.usage.services import FinishedRecord, OpenRecord
 
@@ -29,6 +31,7 @@ class Store:
         self.finished: list[list[uuid.UUID]] = []
         self.is_down = False
         self.bad: set[uuid.UUID] = set()
+        self.ended: list[str] = []
         self.hold = asyncio.Event()
 
     def open_records(self, rows: Sequence[OpenRecord]) -> None:
@@ -79,6 +82,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     store = Store()
     monkeypatch.setattr(module, "open_records", store.open_records)
     monkeypatch.setattr(module, "finish_records", store.finish_records)
+    monkeypatch.setattr(module, "note_gateway_end", store.ended.append)
     monkeypatch.setattr(module, "connection", Connection(store))
     monkeypatch.setattr(module, "close_old_connections", lambda: None)
     monkeypatch.setattr(module, "PROBE_INTERVAL_S", 0.02)
@@ -90,7 +94,7 @@ async def make(tmp_path: Path) -> Any:
     made: list[Metering] = []
 
     def start() -> Metering:
-        made.append(Metering(tmp_path))
+        made.append(Metering(tmp_path, f"gateway.{len(made) + 1}"))
         return made[-1]
 
     yield start
@@ -132,6 +136,12 @@ def ending(request_id: uuid.UUID | None = None) -> FinishedRecord:
         duration_ms=2.5,
         finished_at=NOW,
     )
+
+
+def kill(metering: Metering) -> None:
+    """What the kernel does with a killed process: its files are closed and their locks gone, nothing else."""
+    for segment in (metering._outbox._current, *metering._outbox._draining):
+        segment.file.close()
 
 
 def outbox_files(folder: Path) -> Iterator[Path]:
@@ -184,7 +194,84 @@ async def test_without_postgresql_new_calls_are_refused_and_ends_are_kept(
     await until(lambda: end.request_id in store.finished_ids and not metering.is_down)
     metering.refuse_when_down()
     await metering.open(opening())
-    assert list(outbox_files(tmp_path)) == []
+
+
+async def test_a_refused_call_has_its_record_once_postgresql_is_back(store: Store, make: Make) -> None:
+    """An engine may have begun on it; its end waits for its opening, whoever hears first that PostgreSQL is back."""
+    metering = make()
+    store.is_down = True
+    row = opening()
+    with pytest.raises(ApiError):
+        await metering.open(row)
+    store.is_down = False
+    metering._is_down.clear()
+    await metering.finish(ending(row.request_id))
+    await until(lambda: store.finished_ids == [row.request_id])
+    assert store.opened == [[row.request_id]]
+
+
+async def test_a_kill_loses_no_row(store: Store, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writing threads have done nothing yet; all that the dead process was given comes to PostgreSQL."""
+    first = make()
+    monkeypatch.setattr(first._opens, "put", lambda *row: asyncio.get_running_loop().create_future())
+    monkeypatch.setattr(first._finishes, "put", lambda *row: asyncio.get_running_loop().create_future())
+    rows = [opening() for _ in range(4)]
+    for row in rows:
+        first.open(row)
+    first.finish(ending(rows[0].request_id))
+    kill(first)
+
+    make()
+    await until(lambda: store.ended == ["gateway.1"])
+    assert [i for batch in store.opened for i in batch] == [row.request_id for row in rows]
+    assert store.finished_ids == [rows[0].request_id]
+    await until(lambda: not list(outbox_files(tmp_path)))
+
+
+async def test_the_outbox_keeps_what_postgresql_has_not(
+    store: Store, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "SEGMENT_BYTES", 1000)
+    metering = make()
+    for _ in range(30):
+        await asyncio.gather(*(metering.open(opening()) for _ in range(10)))
+    assert sum(len(path.read_bytes()) for path in outbox_files(tmp_path)) < 10 * 1000
+
+
+async def test_no_call_begins_that_the_outbox_does_not_take(
+    store: Store, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metering = make()
+    monkeypatch.setattr(outbox, "SIZE_LIMIT_BYTES", 100)
+    row = opening()
+    await metering.open(row)
+    with pytest.raises(ApiError) as refusal:
+        metering.open(opening())
+    assert refusal.value.code == "store_unavailable"
+    with pytest.raises(ApiError):
+        metering.refuse_when_down()
+    assert await metering.finish(ending(row.request_id)) == 7, "PostgreSQL takes what the outbox cannot"
+
+
+async def test_a_row_that_the_disk_cut_is_taken_back(store: Store, make: Make, tmp_path: Path) -> None:
+    metering = make()
+    segment = metering._outbox.append(opening())
+    before = segment.path.read_bytes()
+
+    class Cutting:
+        def __init__(self, file: Any) -> None:
+            self._file = file
+
+        def write(self, line: bytes) -> int:
+            return self._file.write(line[:10])
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._file, name)
+
+    segment.file = Cutting(segment.file)  # type: ignore[assignment]
+    with pytest.raises(OutboxFull, match="No space left"):
+        metering._outbox.append(opening())
+    assert segment.path.read_bytes() == before
 
 
 async def test_what_a_dead_process_left_is_delivered_by_the_next(store: Store, make: Make, tmp_path: Path) -> None:
@@ -192,7 +279,7 @@ async def test_what_a_dead_process_left_is_delivered_by_the_next(store: Store, m
     first = make()
     ends = [ending() for _ in range(3)]
     await asyncio.gather(*(first.finish(end) for end in ends))
-    # A kill closes the files and frees their locks; what was being written is torn.
+    # What was being written is torn.
     await asyncio.get_running_loop().run_in_executor(None, first.close)
     (left,) = outbox_files(tmp_path)
     with left.open("ab") as file:
@@ -210,8 +297,9 @@ async def test_the_outbox_of_a_living_process_is_left_alone(store: Store, make: 
     first = make()
     await first.finish(ending())
     second = make()
-    assert second._outbox.is_empty
-    assert not first._outbox.is_empty
+    assert not second._outbox.is_due
+    assert first._outbox.is_due
+    assert store.ended == []
 
 
 @pytest.fixture
