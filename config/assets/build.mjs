@@ -1,7 +1,9 @@
-// Copies the released files of package-lock.json to where they are kept, and joins the icons into one file.
+// Copies the released files of package-lock.json to where they are kept, joins the icons into one file, and leaves of the
+// typeface what pages use of it.
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import subsetFont from "subset-font";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const root = join(here, "..", "..");
@@ -10,10 +12,7 @@ const released = (path) => join(here, "node_modules", path);
 const COPIES = {
   "static/vendor/htmx": ["htmx.org/dist/htmx.min.js", "htmx.org/LICENSE"],
   "static/vendor/uplot": ["uplot/dist/uPlot.iife.min.js", "uplot/dist/uPlot.min.css", "uplot/LICENSE"],
-  "static/vendor/inter": [
-    "@fontsource-variable/inter/files/inter-latin-wght-normal.woff2",
-    "@fontsource-variable/inter/LICENSE",
-  ],
+  "static/vendor/inter": ["@fontsource-variable/inter/LICENSE"],
   "static/vendor/lucide": ["lucide-static/LICENSE"],
   "tests/browser/vendor/axe-core": ["axe-core/axe.min.js", "axe-core/LICENSE"],
 };
@@ -37,3 +36,14 @@ writeFileSync(
   "<!-- Icons of Lucide (ISC, see static/vendor/lucide/LICENSE), one symbol each. -->\n" +
     `<svg xmlns="http://www.w3.org/2000/svg">\n${names.map(symbol).join("")}</svg>\n`,
 );
+
+// Every character of the Latin file, in the weights and with the features that the styles name; half of its bytes.
+const WEIGHTS = { min: 400, max: 600 };
+const FEATURES = ["kern", "calt", "ccmp", "locl", "mark", "mkmk", "tnum", "ss03", "cv11"];
+const LATIN = [[0x20, 0x7e], [0xa0, 0xff], [0x131, 0x131], [0x152, 0x153], [0x2000, 0x206f], [0x20ac, 0x20ac], [0x2122, 0x2122], [0x2191, 0x2193], [0x2212, 0x2215]];
+const characters = LATIN.flatMap(([first, last]) =>
+  Array.from({ length: last - first + 1 }, (_, index) => String.fromCodePoint(first + index)),
+);
+const font = readFileSync(released("@fontsource-variable/inter/files/inter-latin-wght-normal.woff2"));
+const options = { targetFormat: "woff2", variationAxes: { wght: WEIGHTS }, keepFeatures: FEATURES };
+writeFileSync(join(root, "static/vendor/inter/inter-latin.woff2"), await subsetFont(font, characters.join(""), options));

@@ -184,10 +184,12 @@
   // Live ---------------------------------------------------------------------------------------------------------
   const badge = document.getElementById("live");
   const note = document.getElementById("live-text");
-  let isOpen = false;
+  // Unknown until the first connection is open or has failed: the page says that it connects.
+  let isOpen;
   let receivedAt = 0;
 
   const tellState = () => {
+    if (isOpen === undefined) return;
     const sampledAt = view?.present.sampled_at;
     const isStale = !sampledAt || view.now - sampledAt > STALE_S || (isOpen && Date.now() - receivedAt > STALE_S * 1000);
     badge.className = `badge ${!isOpen ? "badge-warn" : isStale ? "badge-bad" : "badge-ok"}`;

@@ -1,4 +1,4 @@
-"""Every page, wide in the light and narrow in the dark: it answers, fits, keeps its content policy and passes axe."""
+"""Every page, wide in the light and narrow in the dark: it answers, fits, stays still and light, and passes axe."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, Response
+from playwright.sync_api import CDPSession, Page, Response
 
 from tests.browser.conftest import NARROW, WIDE, OpenWindow
 from tests.browser.pages import PAGES, PortalPage
@@ -25,32 +25,55 @@ async () => {
       nodes.slice(0, 3).map(({ target, failureSummary }) => `${id}: ${target}: ${failureSummary.slice(0, 250)}`));
 }
 """
-# The promise for a browser that has nothing yet.
+# What moved by itself, with the elements that did; read by `shifts()`.
+WATCH_SHIFTS = """
+(() => {
+  const seen = [];
+  new PerformanceObserver((list) => seen.push(...list.getEntries())).observe({ type: "layout-shift", buffered: true });
+  const name = ({ node }) => (node?.outerHTML ?? node?.parentElement?.outerHTML ?? "").slice(0, 90);
+  window.shifts = () => seen.filter((it) => !it.hadRecentInput).map((it) => [it.value, it.sources.map(name).join()]);
+})();
+"""
+# The promises: of moving, as browsers measure it; of bytes over the network, for a browser that has nothing yet.
+MOST_SHIFT = 0.05
 LIGHT_BYTES = 100_000
-# (width, colour scheme): each page is seen in both, from one request.
+# (width, colour scheme)
 SIGHTS = ((WIDE, "light"), (NARROW, "dark"))
 
 
-def faults(page: Page, what: PortalPage, response: Response | None) -> list[str]:
+def look(page: Page, network: CDPSession, what: PortalPage, path: str, width: int, scheme: str) -> list[str]:
+    """Open it as a browser that was never there, and say what is wrong."""
+    page.set_viewport_size({"width": width, "height": 860})
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+    network.send("Network.clearBrowserCache")
+    response = page.goto(path)
     found = [] if response and response.status == what.status else [f"status {response and response.status}"]
-    for width, scheme in SIGHTS:
-        page.set_viewport_size({"width": width, "height": 860})
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        if (pixels := overflow(page)) > 0:
-            found.append(f"{pixels} px wider than {width}")
-        page.evaluate(AXE)
-        found += [f"{width} {scheme}: {text}" for text in page.evaluate(VIOLATIONS)]
-    return [f"{what.name}: {text}" for text in found]
+    page.evaluate(AXE)
+    found += page.evaluate(VIOLATIONS)
+    if (pixels := overflow(page)) > 0:
+        found.append(f"{pixels} px wider than the window")
+    shifts = page.evaluate("shifts()")
+    if sum(value for value, _ in shifts) >= MOST_SHIFT:
+        found.append(f"moves: {shifts}")
+    weights = page.evaluate(
+        "performance.getEntries().filter((it) => it.transferSize).map((it) => [it.name, it.transferSize])"
+    )
+    if not 5_000 < sum(weight for _, weight in weights) <= LIGHT_BYTES:
+        found.append(f"weighs {sum(weight for _, weight in weights)} bytes: {weights}")
+    return [f"{what.name}, {width} px, {scheme}: {text}" for text in found]
 
 
 @pytest.mark.parametrize("who", ["", "cyd", "ada", "oda"])
 def test_every_page_is_sound(who: str, open_window: OpenWindow, rows: dict[str, object]) -> None:
     window = open_window(who, refusals=tuple({what.status for what in PAGES if what.who == who} - {200}))
+    window.add_init_script(WATCH_SHIFTS)
+    network = window.context.new_cdp_session(window)
+    network.send("Network.enable")
     found = []
     for what in PAGES:
         if what.who == who:
-            response = window.goto(what.path.format(**rows))
-            found += faults(window, what, response)
+            for width, scheme in SIGHTS:
+                found += look(window, network, what, what.path.format(**rows), width, scheme)
     assert not found, "\n".join(found)
 
 
@@ -59,18 +82,12 @@ def test_names_are_unique() -> None:
     assert [name for name, same in groupby(names) if len(list(same)) > 1] == []
 
 
-@pytest.mark.parametrize(("who", "path"), [("", "/"), ("ada", "/o/{slug}/")])
-def test_a_first_page_is_light(who: str, path: str, open_window: OpenWindow, rows: dict[str, object]) -> None:
-    """What it takes over the network; a signed-in browser has seen the sign-in page. Static files are kept for ever."""
-    page = open_window(who)
+def test_static_files_are_kept_for_ever(open_window: OpenWindow, rows: dict[str, object]) -> None:
+    page = open_window("ada")
     fetched: list[Response] = []
     page.on("response", lambda response: fetched.append(response))
-    page.goto(path.format(**rows))
+    page.goto(f"/o/{rows['slug']}/")
     page.wait_for_load_state("networkidle")
-    weights = page.evaluate(
-        "performance.getEntries().filter((it) => it.transferSize).map((it) => [it.name, it.transferSize])"
-    )
-    assert 5_000 < sum(weight for _, weight in weights) <= LIGHT_BYTES, weights
     kept = {each.url: each.headers.get("cache-control", "") for each in fetched if "/static/" in each.url}
     assert len(kept) > 5
     assert all("immutable" in rule for rule in kept.values()), kept
