@@ -3,7 +3,8 @@
 Callers hang up, the engine lies about some of its counts, and engine, gateway, PostgreSQL, Valkey and worker are killed
 with SIGKILL, each in turn. Then reconciliation gets its time, the months are invoiced, and the drill asks: does each
 call that somebody saw have one record with the same tokens? Do records, ledger and invoices have the same sum to the
-nano-unit? Is nothing held? It exits with 1 when one answer is no.
+nano-unit? Is nothing held? Do record and receipt of all but one call in ten thousand agree when first compared, with
+nothing excused? It exits with 1 when one answer is no.
 
     make drill                           100,000 calls
     make drill ARGS="--calls 3000"       a small one
@@ -26,11 +27,14 @@ from typing import Any
 
 from benchmarks.drill.caller import Clock, Load
 from benchmarks.drill.faults import Faults
-from benchmarks.drill.report import Mismatch, Recorded, Report
+from benchmarks.drill.report import Recorded, Report
 from config.local.state import RunFolder
 from tests.end_to_end.stack import ROOT, Stack
 
 REPORT = Path("docs/benchmarks/drill.md")
+BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
+# Wrong receipts are disagreements like any other; the goal is one in 10,000.
+LIES_SHARE = 8 / 100_000
 SETTLE_TIMEOUT_S = 240.0
 # Looks, a second apart, at which nothing may change.
 QUIET_LOOKS = 3
@@ -129,7 +133,7 @@ def run(options: argparse.Namespace, var_dir: Path) -> Report:
             [tenant["key"] for tenant in tenants],
             options.calls,
             hang_ups=options.hang_ups,
-            falsified=options.falsified,
+            falsified=round(options.calls * LIES_SHARE) if options.falsified is None else options.falsified,
             seed=options.seed,
         )
         print(f"{options.calls:,} calls of {len(tenants)} tenants, {options.at_once} at once", flush=True)
@@ -139,11 +143,11 @@ def run(options: argparse.Namespace, var_dir: Path) -> Report:
             await_settled(stack)
         with clock("books"):
             books = inside(stack, "books")
-        records, mismatches = _recorded(stack), _mismatches(stack)
+        records, mismatches, finished_after_s = _recorded(stack), _mismatches(stack), _finished_after_s(stack)
     finally:
         with suppress(subprocess.TimeoutExpired):
             stack.stop()
-    return Report(tenants, load, faults.done, books, records, mismatches, clock.spans, _cpu_s())
+    return Report(tenants, load, faults.done, books, records, mismatches, finished_after_s, clock.spans, _cpu_s())
 
 
 def _cpu_s() -> float:
@@ -164,16 +168,26 @@ def _recorded(stack: Stack) -> dict[str, Recorded]:
     return {row[0]: Recorded(*row[1:]) for row in stack.rows(query)}
 
 
-def _mismatches(stack: Stack) -> dict[str, Mismatch]:
-    """Of several receipts of a call the one that was served tells the class, as on the page of rates."""
+def _mismatches(stack: Stack) -> dict[str, str]:
+    """Class by request id. Of several receipts of a call the served one tells it, as on the page of rates."""
     query = """
         SELECT * FROM (
-            SELECT DISTINCT ON (request_id) request_id::text, match_class, extract(epoch FROM started_at)::float8,
-                   extract(epoch FROM finished_at)::float8
+            SELECT DISTINCT ON (request_id) request_id::text, match_class
               FROM billing_receipt ORDER BY request_id, status = 'failed', id) receipt
          WHERE match_class <> 'equal'
     """
-    return {row[0]: Mismatch(*row[1:]) for row in stack.rows(query)}
+    return dict(stack.rows(query))
+
+
+def _finished_after_s(stack: Stack) -> float:
+    """From the end of a call at the engine to the ledger, the longest of those that their gateway never finished."""
+    query = """
+        SELECT COALESCE(MAX(extract(epoch FROM posted.created_at - receipt.finished_at)), 0)::float8
+          FROM billing_receipt receipt
+          JOIN billing_ledger_transaction posted ON posted.key = 'usage:' || receipt.request_id
+         WHERE receipt.match_class = 'unfinished'
+    """
+    return float(stack.rows(query)[0][0])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -185,7 +199,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=2, help="How often each program is killed.")
     parser.add_argument("--outage", type=float, default=30.0, help="Seconds that PostgreSQL is kept away, once.")
     parser.add_argument("--hang-ups", type=float, default=0.3, help="Share of the callers that leave early.")
-    parser.add_argument("--falsified", type=int, default=50, help="Receipts with wrong counts, about.")
+    parser.add_argument("--falsified", type=int, help="Receipts with wrong counts; 8 of 100,000 calls, if not given.")
     parser.add_argument("--grace", type=int, default=10, help="Seconds that a gateway has to finish by itself.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="State folder to use and to keep, for a look afterwards.")
@@ -200,7 +214,8 @@ def main() -> int:
     text = report.text()
     print(text)
     if options.write:
-        REPORT.write_text(text)
+        head, _, rest = REPORT.read_text().partition(BEGIN)
+        REPORT.write_text(f"{head}{BEGIN}\n{text}{END}{rest.partition(END)[2]}")
     return 0 if report.is_good else 1
 
 

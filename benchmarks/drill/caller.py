@@ -65,10 +65,14 @@ class Load:
     keys: list[str]
     calls: int
     hang_ups: float = 0.3
-    falsified: int = 50
+    # Whole answers whose receipt shall say something else, spread over the calls.
+    falsified: int = 8
     seed: int = 1
     outcomes: list[Outcome] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    # Lies told so far, in whole answers, and whether one is under way.
+    lies: int = 0
+    _is_lying: bool = False
     _milestone: int = 0
     _passed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -87,9 +91,18 @@ class Load:
         self._random = random.Random(self.seed)
         await asyncio.gather(*(self._caller(number % len(self.keys)) for number in range(at_once)))
 
+    def _is_lie_due(self) -> bool:
+        due_at = (self.lies + 0.5) * self.calls / max(1, self.falsified)
+        return not self._is_lying and self.lies < self.falsified and self.served >= due_at
+
     def _plan(self) -> Plan:
         rnd = self._random
         dialect = rnd.choice(DIALECTS)
+        if self._is_lie_due():
+            self._is_lying = True
+            # In turn more tokens than were made, and fewer.
+            prompt = f"TOKENS:{rnd.randint(1, 30)} RECEIPT:{'-' if self.lies % 2 else '+'}{rnd.randint(1, 9)}"
+            return Plan(dialect, rnd.random() < 0.5, prompt, None, True)
         if rnd.random() < self.hang_ups:
             # Fast enough to have begun, slow enough not to be over.
             prompt = f"TOKENS:{rnd.randint(40, 120)} PACE:{rnd.choice((200, 400))}"
@@ -98,12 +111,9 @@ class Load:
         prompt = f"TOKENS:{rnd.randint(1, 30)}"
         if rnd.random() < 0.3:
             prompt += f" CACHED:{rnd.randint(0, 3)}"
-        is_falsified = rnd.random() < self.falsified / max(1.0, self.calls * (1 - self.hang_ups))
-        if is_falsified:
-            prompt += f" RECEIPT:{rnd.choice(('+', '-'))}{rnd.randint(1, 9)}"
-        elif rnd.random() < 0.001:
+        if rnd.random() < 0.001:
             prompt = f"{prompt} FAIL:device_fault@{rnd.randint(0, 3)}"
-        return Plan(dialect, rnd.random() < 0.5, prompt, None, is_falsified)
+        return Plan(dialect, rnd.random() < 0.5, prompt, None, False)
 
     async def _caller(self, tenant: int) -> None:
         connection: Connection | None = None
@@ -114,6 +124,7 @@ class Load:
                 with suppress(OSError):
                     connection = await Connection.open(self.port)
             if connection is None:
+                self._is_lying = self._is_lying and not plan.is_falsified
                 self.counts["unreachable"] += 1
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -127,6 +138,9 @@ class Load:
             except TimeoutError:
                 result = "timed out"
             self.counts[result] += 1
+            if plan.is_falsified:
+                self._is_lying = False
+                self.lies += result == "whole"
             if result in ("whole", "hung up", "cut", "failed in the stream"):
                 self.outcomes.append(outcome)
                 if self.served >= self._milestone:

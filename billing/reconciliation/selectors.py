@@ -54,6 +54,10 @@ class Counts:
         return _percent(self.total - self.unmatched, self.total)
 
 
+def together(rates: Iterable[Counts]) -> Counts:
+    return Counts(*map(sum, zip(*([getattr(rate, name) for name in CLASSES] for rate in rates), strict=True)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class MatchRate(Counts):
     """Of one organization on one day. `organization_id` is None for receipts of nobody we know."""

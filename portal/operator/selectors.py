@@ -9,13 +9,16 @@ from django.conf import settings
 from django.core.cache import cache
 from django.db.models import QuerySet
 from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
 
 from billing.invoices.models import Invoice
 from billing.pricing import selectors as pricing
-from billing.pricing.selectors import Discount, PriceInfo
+from billing.pricing.models import Discount
+from billing.pricing.selectors import PriceInfo
 from billing.reconciliation import selectors as reconciliation
 from billing.reconciliation.periods import find_close
-from billing.reconciliation.selectors import DayRate, Mismatch, OrganizationRate
+from billing.reconciliation.selectors import Counts, DayRate, Mismatch, OrganizationRate
 from billing.rollups import service
 from billing.rollups.models import DAY_S, HOUR_S
 from billing.rollups.service import ServiceFilters
@@ -102,17 +105,25 @@ def was_issued_before_close(invoice: Invoice) -> bool:
 # Reconciliation and retention -----------------------------------------------------------------------
 
 
+# By class, as the page calls it.
+MISMATCH_LABELS = {
+    "pending": _("Pending"),
+    "differ": _("Differ"),
+    "unfinished": _("One account"),
+    "engine_only": _("Engine only"),
+    "gateway_only": _("Gateway only"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """The last days, newest first; shares are of the calls that reached an engine, None without any."""
+    """The last days, newest first, and all of them together: calls that reached an engine."""
 
     days: list[DayRate]
     differing: list[tuple[OrganizationRate, Organization | None]]
-    mismatches: list[tuple[Mismatch, Organization | None]]
-    total: int
-    open_count: int
-    raw: float | None
-    repaired: float | None
+    # With the class in words.
+    mismatches: list[tuple[Mismatch, Promise, Organization | None]]
+    all: Counts
 
 
 def reconciled(now: datetime) -> Reconciled:
@@ -122,16 +133,11 @@ def reconciled(now: datetime) -> Reconciled:
     found = reconciliation.mismatches(start, now, now=now)
     ids = {rate.organization_id for rate in differing} | {mismatch.organization_id for mismatch in found}
     by_id = organizations.organizations_by_id(sorted(number for number in ids if number))
-    total = sum(rate.total for rate in days)
-    open_count = sum(rate.unmatched for rate in days)
     return Reconciled(
         days=list(reversed(days)),
         differing=[(rate, by_id.get(rate.organization_id or 0)) for rate in differing],
-        mismatches=[(row, by_id.get(row.organization_id or 0)) for row in found],
-        total=total,
-        open_count=open_count,
-        raw=sum(rate.equal for rate in days) / total if total else None,
-        repaired=(total - open_count) / total if total else None,
+        mismatches=[(row, MISMATCH_LABELS[row.match_class], by_id.get(row.organization_id or 0)) for row in found],
+        all=reconciliation.together(days),
     )
 
 
@@ -168,7 +174,7 @@ def kept() -> list[tuple[str, str, str]]:
 
 def old_partitions() -> list[retention.Partition]:
     """Months of usage records that would go, and what keeps each; looked at once a minute."""
-    found: list[retention.Partition] = cache.get_or_set(
+    found = cache.get_or_set(
         "operator:retention", lambda: retention.old_partitions(now=timezone.now()), RETENTION_KEPT_S
     )
-    return found
+    return list(found or ())

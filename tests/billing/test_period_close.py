@@ -131,7 +131,8 @@ def test_csv_has_a_row_for_each_day_and_tenant():
     apply_receipts(source="e", receipts=[receipt(1, ids[0], account)], now=NOON)
     (rate,) = match_rates(*bounds_of("2026-05"))
     assert csv_row(rate) == (
-        "2026-05-15", str(account.organization_id), "3", "1", "0", "0", "0", "2", "0", "0", "33.3333", "33.3333", "33.3333",
+        "2026-05-15", str(account.organization_id), "3", "1", "0", "0", "0", "2", "0", "0",
+        "33.3333", "33.3333", "33.3333",
     )  # fmt: skip
 
 

@@ -18,12 +18,13 @@ from billing.invoices.runs import run_month
 from billing.pricing.models import Price
 from billing.pricing.selectors import current_price, price_history, volume_tiers
 from billing.reconciliation.models import PeriodClose
+from billing.reconciliation.services import apply_receipts, note_gateway_end
 from billing.rollups import services as rollups
 from billing.usage.services import finish_records, open_records
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Model
 from portal.users.models import User
-from tests.factories.billing import ending, make_price, opening
+from tests.factories.billing import ending, make_account, make_calls, make_price, opening, receipt
 from tests.factories.portal import Cast
 
 pytestmark = pytest.mark.django_db
@@ -110,6 +111,21 @@ def test_a_month_closes_only_with_a_reason_for_what_does_not_match(
     assert b"the journal burnt" in page.content
 
 
+def test_one_account_is_no_agreement_and_no_disagreement(cast: Cast, signed_in: Browser) -> None:
+    account, price, now = make_account(credit_nano=10**9), make_price(), timezone.now()
+    row = opening(account, price, gateway_id="gone", started_at=now)
+    open_records([row])
+    [whole] = make_calls(account, price, started_at=now)
+    note_gateway_end("gone")
+    told = [receipt(number, call, account, started_at=now) for number, call in enumerate((whole, row.request_id), 1)]
+    apply_receipts(source="engine-1", receipts=told)
+    page = signed_in(cast.oda).get(reverse("portal:operator_reconciliation")).content.decode()
+    assert "<dt>Raw</dt><dd>100 %</dd>" in page
+    assert "<dt>Strict</dt><dd>50 %</dd>" in page
+    assert f"<code>{row.request_id}</code>" in page
+    assert page.count("One account") == 4, "two columns, the call, and what it means"
+
+
 def test_the_running_month_stays_open(cast: Cast, signed_in: Browser) -> None:
     period = f"{timezone.now():%Y-%m}"
     signed_in(cast.oda).post(reverse("portal:operator_period_close"), {"period": period, "waiver": "x"})
@@ -180,10 +196,8 @@ def test_tiers_are_previewed_on_last_month_before_they_are_saved(
     answer = browser.post(address, {**fields, "preview": "1"})
     assert answer.status_code == 200
     preview = answer.context["tiers_preview"]
-    assert (preview["billed_nano"], preview["proposed_nano"]) == (666_000, 599_400)
-    assert [(row.tokens, row.basis_points, tenant) for row, tenant in preview["rows"]] == [
-        (1100, 1000, cast.organization)
-    ]
+    assert (preview.billed_nano, preview.proposed_nano) == (666_000, 599_400)
+    assert [(row.tokens, row.basis_points, tenant) for row, tenant in preview.rows] == [(1100, 1000, cast.organization)]
     assert volume_tiers() == []
     for _ in range(2):
         assert browser.post(address, fields).status_code == 302
