@@ -39,6 +39,11 @@ class KvPool:
         gathered = self.pages.index_select(0, page_ids)
         return gathered.view(torch.float8_e4m3fn).float() if self.is_fp8 else gathered
 
+    def read(self, slots: torch.Tensor) -> torch.Tensor:
+        """[n, keys | values] float32 from the token places `slots` [n]."""
+        rows = self._rows.index_select(0, slots)
+        return rows.view(torch.float8_e4m3fn).float() if self.is_fp8 else rows
+
     def clear(self, page_ids: Sequence[int]) -> None:
         self.pages[list(page_ids)] = 0
 
