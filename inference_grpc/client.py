@@ -95,6 +95,8 @@ class EngineInfo:
     accepted_tokens: int
     runtime: str
     fingerprint: str
+    drafted_per_position: tuple[int, ...] = ()
+    accepted_per_position: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +288,8 @@ class EngineClient:
     async def get_info(self) -> EngineInfo:
         answer = await self._call(self._stub.GetInfo(pb.GetInfoRequest(), timeout=self._timeout_s))
         values = {field.name: getattr(answer, field.name) for field in answer.DESCRIPTOR.fields}
-        return EngineInfo(**{**values, "features": tuple(answer.features)})
+        lists = ("features", "drafted_per_position", "accepted_per_position")
+        return EngineInfo(**{**values, **{name: tuple(values[name]) for name in lists}})
 
     async def count_tokens(self, prompt: ChatPrompt | str) -> int:
         if isinstance(prompt, str):

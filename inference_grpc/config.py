@@ -12,6 +12,8 @@ from typing import Any, Literal, cast
 EngineKind = Literal["torch", "scripted"]
 DEVICES = ("cpu", "cuda")
 ADMISSIONS = ("grow", "whole")
+# Each needs a state slot of its own, and few of more than that prove right.
+MOST_DRAFT_TOKENS = 8
 ENGINE_KINDS: tuple[EngineKind, ...] = ("torch", "scripted")
 
 
@@ -111,6 +113,14 @@ class EngineConfig:
             "grow: run what fits now and preempt when pages run out; whole: run only what fits to its last token.",
         ),
     )
+    draft_tokens: int = field(
+        default=0,
+        metadata=_about(
+            "ENGINE_DRAFT_TOKENS",
+            "Guesses at next tokens that a step checks for each sequence, by the model's draft layer, or by what "
+            "followed the same words before; 0 = none. On only where the start shows that texts stay the same.",
+        ),
+    )
     queue_limit: int = field(
         default=256, metadata=_about("ENGINE_QUEUE_LIMIT", "Requests that may wait; one more is refused.", minimum=1)
     )
@@ -206,6 +216,8 @@ def _check(config: EngineConfig) -> None:
         raise _refuse("admission", config.admission, f"use one of {', '.join(ADMISSIONS)}.")
     if config.batch_invariant > 1:
         raise _refuse("batch_invariant", config.batch_invariant, "use 0 or 1.")
+    if config.draft_tokens > MOST_DRAFT_TOKENS:
+        raise _refuse("draft_tokens", config.draft_tokens, f"at most {MOST_DRAFT_TOKENS} are checked in one step.")
     if not config.model:
         raise _refuse("model", config.model, "name a model or the path of a GGUF file.")
     host, colon, port = config.listen.rpartition(":")

@@ -8,6 +8,10 @@ will leave it there too (a shared system prompt gets its state when it is met th
 A sequence that must give its memory back leaves it in host memory where there is room, and goes on from there; else it
 computes its tokens again. Kept states that give way to newer ones go to host memory too.
 
+Where guesses at next tokens are tried, a running sequence has a slot for the state after each of them too. The state
+after a guess that proved right becomes the sequence's own by changing places with it, so nothing is computed again or
+copied; what wrong guesses left in pages and slots is written over before anybody looks.
+
 What is to be copied is only noted here, in `moves`; the model does it at the beginning of its next step.
 """
 
@@ -34,13 +38,16 @@ class CacheCoordinator:
         block_tokens: int = 1,
         host_pages: int = 0,
         host_states: int = 0,
+        draft_tokens: int = 0,
     ) -> None:
-        """`state_slots`: 0 for a model without recurrent state. `block_tokens`: see `model/interface.py`."""
+        """`state_slots`: 0 for a model without recurrent state. `block_tokens`: see `model/interface.py`.
+        `draft_tokens`: guesses of one sequence that a step may try."""
         self.page_tokens = page_tokens
         self.pool = PagePool(pages)
         self.slots = StateSlots(state_slots)
         self.host = HostMemory(host_pages, host_states)
         self._has_state = state_slots > 0
+        self._draft_slots = draft_tokens if state_slots else 0
         self._block_tokens = lcm(block_tokens, page_tokens)
         self._index = PrefixIndex()
         self._moves: list[Move] = []
@@ -72,10 +79,10 @@ class CacheCoordinator:
         found = known[: self._resumable(sequence, len(known))] if self._has_state else known
         reused_cached = sum(1 for page_id in found if self.pool.references(page_id) == 0)
         fresh = self.pages_for(len(sequence.token_ids)) - len(found)
-        if fresh + reserve > self.pool.available - reused_cached or (self._has_state and not self.slots.available):
+        if fresh + reserve > self.pool.available - reused_cached or not self._has_slots():
             return False
         if self._has_state:
-            self._give_slot(sequence, sequence.page_hashes[len(found) - 1] if found else None)
+            self._give_slots(sequence, sequence.page_hashes[len(found) - 1] if found else None)
             sequence.checkpoints = self._checkpoints(sequence, len(found), len(known))
         for page_id in found:
             self.pool.share(page_id)
@@ -95,7 +102,7 @@ class CacheCoordinator:
         tokens = parent.prompt_tokens
         full = tokens // self.page_tokens
         partial = self.pages_for(tokens) - full
-        if partial + reserve > self.pool.available or (self._has_state and not self.slots.available):
+        if partial + reserve > self.pool.available or not self._has_slots():
             return False
         for page_id in parent.page_ids[:full]:
             self.pool.share(page_id)
@@ -105,7 +112,8 @@ class CacheCoordinator:
             self._later_moves.append(Move("page", parent.page_ids[full], child.page_ids[full]))
         if self._has_state:
             assert parent.state_slot is not None
-            child.state_slot = self._take_slot()
+            self._take_slots(child)
+            assert child.state_slot is not None
             self._later_moves.append(Move("state", parent.state_slot, child.state_slot))
         child.page_hashes = list(parent.page_hashes)
         child.published = min(parent.published, full)
@@ -122,6 +130,11 @@ class CacheCoordinator:
         sequence.page_ids += [self._take_page() for _ in range(missing)]
         return True
 
+    def shrink(self, sequence: Sequence, tokens: int) -> None:
+        """Give back the pages behind its first `tokens` tokens, which hold nothing that counts."""
+        while len(sequence.page_ids) > self.pages_for(tokens):
+            self.pool.release(sequence.page_ids.pop())
+
     def commit(self, sequence: Sequence, computed: int) -> None:
         """The first `computed` tokens are computed and final; pages that became full can be found."""
         sequence.computed = computed
@@ -134,6 +147,15 @@ class CacheCoordinator:
             sequence.published = number + 1
         if computed in sequence.checkpoints:
             self._keep_state(sequence, self._hashes(sequence, computed // self.page_tokens)[-1])
+
+    def accept(self, sequence: Sequence, number: int) -> None:
+        """The `number`-th guess of this step, from 1, was the token that was drawn: what was computed for it is final
+        too. Called once for each, in their order, after `commit`."""
+        if sequence.draft_slots:
+            drafts, at = sequence.draft_slots, number - 1
+            assert sequence.state_slot is not None
+            sequence.state_slot, drafts[at] = drafts[at], sequence.state_slot
+        self.commit(sequence, sequence.computed + 1)
 
     def preempt(self, sequence: Sequence) -> bool:
         """Take its memory on the device. True: it will go on from host memory; False: by computing its tokens again."""
@@ -164,9 +186,10 @@ class CacheCoordinator:
         for page_id in reversed(sequence.page_ids):
             self.pool.release(page_id)
         if sequence.state_slot is not None:
-            self.slots.release(sequence.state_slot)
+            for slot in (sequence.state_slot, *sequence.draft_slots):
+                self.slots.release(slot)
         self.host.give_back(sequence.host_pages, sequence.host_state)
-        sequence.page_ids, sequence.host_pages = [], []
+        sequence.page_ids, sequence.host_pages, sequence.draft_slots = [], [], []
         sequence.state_slot = sequence.host_state = None
         sequence.checkpoints = []
         sequence.published = sequence.computed = 0
@@ -182,7 +205,9 @@ class CacheCoordinator:
         """Raises AssertionError unless free + held + cached = all, and the counts are those of the holders."""
         holders = list(holders)
         self.pool.check_integrity()
-        self.slots.check_integrity([s.state_slot for s in holders if s.state_slot is not None])
+        self.slots.check_integrity(
+            [slot for s in holders if s.state_slot is not None for slot in (s.state_slot, *s.draft_slots)]
+        )
         self.host.check_integrity(
             [place for s in holders for place in s.host_pages],
             [s.host_state for s in holders if s.host_state is not None],
@@ -230,23 +255,33 @@ class CacheCoordinator:
 
     def _swap_in(self, sequence: Sequence, reserve: int) -> bool:
         needed = self.pages_for(len(sequence.token_ids))
-        if needed + reserve > self.pool.available or (self._has_state and not self.slots.available):
+        if needed + reserve > self.pool.available or not self._has_slots():
             return False
         sequence.page_ids = [self._take_page() for _ in range(needed)]
         kept = zip(sequence.host_pages, sequence.page_ids, strict=False)  # the last pages are of tokens to come
         self._moves += [Move("page", place, page, "from_host") for place, page in kept]
         if sequence.host_state is not None:
-            sequence.state_slot = self._take_slot()
+            self._take_slots(sequence)
+            assert sequence.state_slot is not None
             self._moves.append(Move("state", sequence.host_state, sequence.state_slot, "from_host"))
         self.host.give_back(sequence.host_pages, sequence.host_state)
         sequence.host_pages, sequence.host_state = [], None
         return True
 
-    def _give_slot(self, sequence: Sequence, start: bytes | None) -> None:
-        """A slot whose first state is the one kept for the prefix `start`."""
+    def _has_slots(self) -> bool:
+        """Whether there are the slots that one more running sequence needs."""
+        return not self._has_state or self.slots.available > self._draft_slots
+
+    def _take_slots(self, sequence: Sequence) -> None:
+        sequence.state_slot = self._take_slot()
+        sequence.draft_slots = [self._take_slot() for _ in range(self._draft_slots)]
+
+    def _give_slots(self, sequence: Sequence, start: bytes | None) -> None:
+        """Slots of which the first begins with the state kept for the prefix `start`."""
         source = None if start is None else self.slots.find(start)
         spilled = self.host.borrow(start) if start is not None and source is None else None
-        sequence.state_slot = self._take_slot()
+        self._take_slots(sequence)
+        assert sequence.state_slot is not None
         if start is not None and spilled is not None:
             self._moves.append(Move("state", spilled, sequence.state_slot, "from_host"))
             self.host.returned(start, spilled)

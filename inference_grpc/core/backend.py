@@ -37,6 +37,9 @@ class BackendInfo:
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     runtime: str = ""
+    # The same by their place among the guesses of one sequence in one step.
+    drafted_per_position: list[int] = field(default_factory=list)
+    accepted_per_position: list[int] = field(default_factory=list)
 
 
 class Prepared(Protocol):

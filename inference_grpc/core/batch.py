@@ -17,10 +17,24 @@ class Chunk:
     count: int
     # The scheduler: further choices of the request, which begin with this chunk's last row.
     forks: tuple[Sequence, ...] = ()
+    # The scheduler: how many guesses at the tokens after it have room in this step.
+    room: int = 0
+    # The drafter: the guesses, computed in the same step as rows of their own and kept as far as they prove right.
+    drafts: tuple[int, ...] = ()
 
     @property
     def end(self) -> int:
+        """Of what is known; guesses come after it."""
         return self.start + self.count
+
+    @property
+    def rows(self) -> int:
+        return self.count + len(self.drafts)
+
+    def token_ids(self, start: int, stop: int) -> list[int]:
+        """Those at some of its positions, guesses too."""
+        known = self.sequence.token_ids[start : min(stop, self.end)]
+        return [*known, *self.drafts[max(start - self.end, 0) : max(stop - self.end, 0)]]
 
     @property
     def samples(self) -> bool:
@@ -42,24 +56,47 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class End:
+    """A sequence at the end of what is certain, the row of logits that its next token is drawn from, and the guesses at
+    that token and those after it; the logits after each guess stand in the rows that follow."""
+
+    sequence: Sequence
+    row: int
+    drafts: tuple[int, ...] = ()
+    accepted: int = 0  # guesses of this step that proved right so far
+
+    def after(self, token_id: int) -> End | None:
+        """The end one token on, where that token was guessed."""
+        if not self.drafts or self.drafts[0] != token_id:
+            return None
+        return End(self.sequence, self.row + 1, self.drafts[1:], self.accepted + 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     chunks: list[Chunk]
-    # The cache: to be done before anything else of the step, in this order.
+    # The cache: to be done before anything else of the step, in this order; the model takes out what it has done.
     moves: list[Move] = field(default_factory=list)
 
     @property
-    def sampling(self) -> list[Sequence]:
-        """The sequences that get a token from this step: each chunk's own, then those that were forked off it."""
-        return [sequence for chunk in self.chunks if chunk.samples for sequence in (chunk.sequence, *chunk.forks)]
+    def ends(self) -> list[End]:
+        """The sequences that get a token from this step: each chunk's own, then those that were forked off it, which
+        share its row of logits."""
+        ends: list[End] = []
+        row = 0
+        for chunk in self.chunks:
+            if chunk.samples:
+                ends += [End(sequence, row, chunk.drafts) for sequence in (chunk.sequence, *chunk.forks)]
+                row += 1 + len(chunk.drafts)
+        return ends
 
     @property
-    def logit_rows(self) -> list[int]:
-        """For each of `sampling`, the row of logits it draws from: forks share the one of their chunk."""
-        ends = [chunk for chunk in self.chunks if chunk.samples]
-        return [row for row, chunk in enumerate(ends) for _ in range(1 + len(chunk.forks))]
+    def sampling(self) -> list[Sequence]:
+        return [end.sequence for end in self.ends]
 
     @property
     def tokens(self) -> int:
+        """Without guesses."""
         return sum(chunk.count for chunk in self.chunks)
 
 

@@ -29,8 +29,11 @@ class TokenMatcher(Protocol):
     def is_cut(self) -> bool:
         """Whether it was led to a valid end for want of tokens."""
 
+    def ahead(self) -> TokenMatcher:
+        """One of its own at the same place, to try guesses on; it does not look at how many tokens are left."""
 
-@dataclass(slots=True, eq=False)
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Sequence:
     # Set at submission, constant afterwards.
     key: int  # of its request
@@ -56,8 +59,9 @@ class Sequence:
     computed: int = 0
     page_hashes: list[bytes] = field(default_factory=list)  # of leading full pages, as far as they were asked for
     published: int = 0  # leading pages that can be found by prefix
-    # The coordinator, for models with recurrent state: its slot while it runs.
+    # The coordinator, for models with recurrent state: its slot while it runs, and one for the state after each guess.
     state_slot: int | None = None
+    draft_slots: list[int] = field(default_factory=list)
     # The coordinator, while it waits after a preemption: where its first `computed` tokens lie in host memory.
     host_pages: list[int] = field(default_factory=list)
     host_state: int | None = None
@@ -66,6 +70,8 @@ class Sequence:
     # The scheduler: the prompt has been computed once, or never will be; the step at which it was submitted.
     prompt_done: bool = False
     waits_since: int = 0
+    # The scheduler: guesses that its next step may try, by how the last ones did; None before the first.
+    guesses: int | None = None
 
     # The coordinator: tokens found by prefix at the first admission; None before it.
     cached_tokens: int | None = None

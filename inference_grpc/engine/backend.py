@@ -57,6 +57,10 @@ class TorchBackend:
             prompt_tokens=counters.prompt_tokens,
             completion_tokens=counters.completion_tokens,
             steps=counters.steps,
+            drafted_tokens=sum(counters.drafted),
+            accepted_tokens=sum(counters.accepted),
+            drafted_per_position=list(counters.drafted),
+            accepted_per_position=list(counters.accepted),
             runtime=f"torch {torch.__version__}",
         )
 

@@ -6,12 +6,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import torch
 
 from inference_grpc.cache.coordinator import CacheCoordinator
 from inference_grpc.core.backend import StepRows
-from inference_grpc.core.batch import Batch, SampledToken
+from inference_grpc.core.batch import Batch, End, SampledToken
 from inference_grpc.core.sequence import Sequence
 from inference_grpc.engine.requests import OpenRequest, PreparedRequest
 from inference_grpc.engine.runner import Runner
@@ -31,6 +33,9 @@ class EngineCounters:
     prefix_hit_tokens: int = 0
     completion_tokens: int = 0
     faults: int = 0
+    # Guesses at tokens, and those that proved right: by their place among the guesses of one sequence in one step.
+    drafted: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
 
 
 class Engine:
@@ -142,10 +147,12 @@ class Engine:
         """One round. What is wrong with a request ends that request; what is wrong with the device ends the loop."""
         self._expire()
         try:
-            batch = self.scheduler.schedule()
+            batch = self._runner.draft(self.scheduler.schedule())
             if batch.chunks:
                 self._start_admitted(batch)
-                self._commit(batch, self._runner.run(batch))
+                logits = self._runner.run(batch)
+                self.scheduler.commit(batch)
+                self._take_tokens(batch, logits)
             elif self.scheduler.has_work:
                 raise RuntimeError("nothing can be scheduled although sequences wait")
         except Exception as error:  # the edge of the device thread: anything may come out of a driver
@@ -170,34 +177,53 @@ class Engine:
             self.counters.prefix_hit_tokens += cached_tokens
             self._emit(request, request.start(cached_tokens))
 
-    def _commit(self, batch: Batch, sampled: list[SampledToken | EngineError]) -> None:
-        self.scheduler.commit(batch)
+    def _take_tokens(self, batch: Batch, logits: torch.Tensor) -> None:
+        """A token for each sequence, drawn at the end of what is certain. Where it is the one that was guessed, the
+        logits after it are there already, and the next token is taken from them just as a step of its own would."""
         self.counters.steps += 1
-        for sequence, token in zip(batch.sampling, sampled, strict=True):
-            request = self._open.get(sequence.key)
-            if request is None:  # another choice of it failed in this very step
-                continue
-            if isinstance(token, SampledToken):
-                self._take(request, sequence, token)
-            elif isinstance(token, DeviceFault):
-                self._discard(request, sequence, token)
-            else:
-                self._fail(request, token)
+        ends = batch.ends
+        for end in ends:
+            _count(self.counters.drafted, range(len(end.drafts)))
+        while ends:
+            sampled = self._runner.sample(batch, logits, ends)
+            followed = [self._take(end, token) for end, token in zip(ends, sampled, strict=True)]
+            ends = [end for end in followed if end is not None]
 
-    def _take(self, request: OpenRequest, sequence: Sequence, token: SampledToken) -> None:
+    def _take(self, end: End, token: SampledToken | EngineError) -> End | None:
+        """The end one token on, if the sequence goes on and its logits there are known."""
+        request = self._open.get(end.sequence.key)
+        if request is None:  # another choice of it failed in this very step
+            return None
+        if isinstance(token, DeviceFault):
+            self._discard(request, end.sequence, token)
+            return None
+        if isinstance(token, EngineError):
+            self._fail(request, token)
+            return None
+        after = end.after(token.token_id)
+        if after is not None:
+            _count(self.counters.accepted, [end.accepted])
+        if self._append(request, end.sequence, token) or after is None:
+            return None
+        self.scheduler.accept(after)
+        return after
+
+    def _append(self, request: OpenRequest, sequence: Sequence, token: SampledToken) -> bool:
+        """Whether the choice is over."""
         self.counters.completion_tokens += 1
         try:
             events, is_over = request.take(sequence, token)
         except Exception as error:  # one request's text or constraint must not end the others
             logger.exception("request_failed request_id=%s", request.request_id)
             self._fail(request, EngineError(f"The output could not be processed ({type(error).__name__})."))
-            return
+            return True
         if not request.unfinished:
             self._end(request, events)
-            return
+            return True
         if is_over:
             self.scheduler.remove(sequence)
         self._emit(request, events)
+        return is_over
 
     def _discard(self, request: OpenRequest, sequence: Sequence, error: DeviceFault) -> None:
         """Its logits are not finite, so its pages may hold such values, and a masked key still spreads them."""
@@ -245,3 +271,10 @@ class Engine:
             self._on_step(rows)
         except Exception:  # the reader's fault; the other readers' requests go on
             logger.exception("step_not_delivered rows=%d", len(rows))
+
+
+def _count(counts: list[int], places: Iterable[int]) -> None:
+    for place in places:
+        if place == len(counts):
+            counts.append(0)
+        counts[place] += 1

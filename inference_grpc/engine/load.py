@@ -13,6 +13,8 @@ from inference_grpc.cache.coordinator import CacheCoordinator
 from inference_grpc.config import ConfigError, EngineConfig
 from inference_grpc.core.backend import BackendInfo
 from inference_grpc.engine.backend import TorchBackend
+from inference_grpc.engine.draft_gate import Room, why_not
+from inference_grpc.engine.drafting import Drafter, DraftLayer, PromptLookup
 from inference_grpc.engine.engine import Engine
 from inference_grpc.engine.prepare import Preparer
 from inference_grpc.engine.room import free_bytes, refusal
@@ -20,7 +22,7 @@ from inference_grpc.engine.runner import Runner
 from inference_grpc.engine.scheduler import Scheduler
 from inference_grpc.model.cuda.load import DeviceMissing
 from inference_grpc.model.errors import ModelFileError
-from inference_grpc.model.interface import DeviceModel, Model
+from inference_grpc.model.interface import DeviceModel, DraftLayerModel, Model
 from inference_grpc.model.load import load_model, load_on_gpu, open_checkpoint
 from inference_grpc.model.load import weights_sha256 as hash_of
 from inference_grpc.model.packed_cache import PackedCache
@@ -57,6 +59,11 @@ def load(config: EngineConfig) -> TorchBackend:
     except DeviceMissing as error:
         raise ConfigError(f"ENGINE_DEVICE (--device) is {config.device!r}: {error}") from error
     model = loaded.model
+    if config.draft_tokens and not model.checks_guesses:
+        raise ConfigError(
+            f"ENGINE_DRAFT_TOKENS (--draft-tokens) is {config.draft_tokens}: steps on {model.device} check no guesses; "
+            "leave it 0 there."
+        )
     state_slots = _state_slots(config, model)
     host_pages, host_states = _host_places(config, model)
     _allocate(config, model, state_slots, host_pages, host_states)
@@ -68,6 +75,7 @@ def load(config: EngineConfig) -> TorchBackend:
             model.device,
             torch.backends.cpu.get_cpu_capability(),
         )
+    drafter = _drafter(config, model, state_slots)
     template = _chat_template(metadata, tokenizer)
     backend = assemble(
         config,
@@ -78,6 +86,7 @@ def load(config: EngineConfig) -> TorchBackend:
         state_slots=state_slots,
         host_pages=host_pages,
         host_states=host_states,
+        drafter=drafter,
     )
     logger.info(
         "engine_loaded model=%s device=%s precision=%s kv_bytes_per_token=%d state_bytes=%d state_slots=%d "
@@ -94,10 +103,32 @@ def load(config: EngineConfig) -> TorchBackend:
 
 
 def _state_slots(config: EngineConfig, model: Model) -> int:
-    """One for each running sequence, and what the budget allows for kept states, at least one."""
+    """One for each running sequence and each of its guesses, and what the budget allows for kept states, at least
+    one."""
     if not model.state_bytes:
         return 0
-    return config.max_sequences + max(config.checkpoint_mib * 2**20 // model.state_bytes, 1)
+    running = config.max_sequences * (1 + config.draft_tokens)
+    return running + max(config.checkpoint_mib * 2**20 // model.state_bytes, 1)
+
+
+def _drafter(config: EngineConfig, model: Model, state_slots: int) -> Drafter | None:
+    """Who guesses at next tokens; None where nobody is to, or where checking guesses would change what is said."""
+    if not config.draft_tokens:
+        return None
+    room = Room(pages=config.pages, page_tokens=config.page_tokens, state_slots=state_slots)
+    reason = why_not(model, room, config.draft_tokens)
+    if reason:
+        logger.warning("drafting_off draft_tokens=%d: %s", config.draft_tokens, reason)
+        return None
+    drafter: Drafter = PromptLookup()
+    if isinstance(model, DraftLayerModel) and model.has_draft_layer:
+        drafter = DraftLayer(model)
+    logger.info(
+        "drafting_on drafter=%s draft_tokens=%d: logits of checked guesses have the bits of plain decoding",
+        drafter.name,
+        config.draft_tokens,
+    )
+    return drafter
 
 
 def _host_places(config: EngineConfig, model: Model) -> tuple[int, int]:
@@ -138,8 +169,10 @@ def assemble(
     state_slots: int = 0,
     host_pages: int = 0,
     host_states: int = 0,
+    drafter: Drafter | None = None,
 ) -> TorchBackend:
     """Put the parts together around a model whose pages are allocated."""
+    draft_tokens = config.draft_tokens if drafter is not None else 0
     # A sequence must fit the pages alone, or it could never end.
     context_tokens = min(model.context_tokens, config.pages * config.page_tokens)
     may_think = template is not None and template.may_think
@@ -150,6 +183,7 @@ def assemble(
         block_tokens=model.block_tokens,
         host_pages=host_pages,
         host_states=host_states,
+        draft_tokens=draft_tokens,
     )
     scheduler = Scheduler(
         cache,
@@ -157,6 +191,7 @@ def assemble(
         prefill_tokens=config.prefill_tokens,
         block_tokens=model.block_tokens,
         reserves_output=config.admission == "whole",
+        draft_tokens=draft_tokens,
     )
     facts = BackendInfo(
         model=model.name,
@@ -165,12 +200,13 @@ def assemble(
         page_tokens=config.page_tokens,
         pages_total=config.pages,
         precision=model.precision,
+        draft_head=f"{drafter.name}, {draft_tokens} tokens" if drafter is not None else "none",
         device=model.device,
         weights_sha256=weights_sha256,
         features=[*(["chat", "tools"] if template else []), *(["reasoning"] if may_think else []), *FEATURES],
     )
     return TorchBackend(
-        Engine(Runner(model), cache, scheduler, queue_limit=config.queue_limit),
+        Engine(Runner(model, drafter), cache, scheduler, queue_limit=config.queue_limit),
         Preparer(model=model.name, tokenizer=tokenizer, template=template, context_tokens=context_tokens),
         facts,
     )

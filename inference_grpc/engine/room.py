@@ -42,20 +42,21 @@ def refusal(config: EngineConfig, model: Model, state_slots: int, free: int | No
     if model.state_bytes:
         asked += (
             f" and {state_slots} states of {model.state_bytes / _MIB:.2f} MiB "
-            f"(ENGINE_MAX_SEQUENCES={config.max_sequences}, ENGINE_CHECKPOINT_MIB={config.checkpoint_mib})"
+            f"(ENGINE_MAX_SEQUENCES={config.max_sequences}, ENGINE_DRAFT_TOKENS={config.draft_tokens}, "
+            f"ENGINE_CHECKPOINT_MIB={config.checkpoint_mib})"
         )
-    what_fits = _what_fits(model, states, free, page_bytes)
+    what_fits = _what_fits(config, model, states, free, page_bytes)
     return f"{asked} take {needed / _MIB:.0f} MiB, {free / _MIB:.0f} MiB are free; {what_fits}"
 
 
-def _what_fits(model: Model, states: int, free: int, page_bytes: int) -> str:
+def _what_fits(config: EngineConfig, model: Model, states: int, free: int, page_bytes: int) -> str:
     pages = (free - states) // page_bytes - 1
     if pages >= 2:
         return f"ENGINE_PAGES={pages} would fit."
     if not model.state_bytes:
         return "not even two pages fit."
     # Half of it for pages, the other half for states, of which one pads and one is kept.
-    sequences = free // 2 // model.state_bytes - 2
+    sequences = (free // 2 // model.state_bytes - 2) // (1 + config.draft_tokens)
     if sequences < 1:
         return "not even one sequence fits."
     pages = free // 2 // page_bytes - 1

@@ -1,20 +1,22 @@
-"""One step on the device: the forward pass, then sampling."""
+"""One step on the device: guesses, the forward pass, then sampling."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
-from inference_grpc.core.batch import Batch, SampledToken
+from inference_grpc.core.batch import Batch, End, SampledToken
+from inference_grpc.engine.drafting import Drafter
 from inference_grpc.engine.sampler import sample
 from inference_grpc.errors import EngineError
 from inference_grpc.model.interface import DeviceModel, Model
 
 
 class Runner:
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, drafter: Drafter | None = None) -> None:
         self._model = model
+        self._drafter = drafter
         self._device_model = model if isinstance(model, DeviceModel) else None
         # Whether the device works on while the host does something else.
         self.runs_beside = self._device_model is not None
@@ -23,14 +25,22 @@ class Runner:
         # Whether every sequence of this step keeps its memory in the next one.
         self.may_run_ahead: Callable[[], bool] = lambda: False
 
-    def run(self, batch: Batch) -> list[SampledToken | EngineError]:
-        """One entry per sequence of `batch.sampling`, in order: its token, or why it cannot go on."""
-        logits = self._model.forward(batch)
-        if any(chunk.forks for chunk in batch.chunks):
-            logits = logits[batch.logit_rows]
+    def draft(self, batch: Batch) -> Batch:
+        """The batch with guesses at the tokens that will follow, where there is room for some."""
+        return batch if self._drafter is None else self._drafter.draft(batch)
+
+    def run(self, batch: Batch) -> torch.Tensor:
+        """Logits [rows, vocabulary] of the ends of known texts, and after each guess."""
+        return self._model.forward(batch)
+
+    def sample(self, batch: Batch, logits: torch.Tensor, ends: Sequence[End]) -> list[SampledToken | EngineError]:
+        """One entry for each end, in order: the next token, or why the sequence cannot go on."""
+        rows, sequences = [end.row for end in ends], [end.sequence for end in ends]
+        if rows != list(range(len(logits))):
+            logits = logits[rows]
         model = self._device_model
         if model is None:
-            return sample(logits, batch.sampling)
+            return sample(logits, sequences)
 
         def beside(token_ids: torch.Tensor) -> None:
             if self.may_run_ahead():
@@ -38,7 +48,7 @@ class Runner:
             if self.meanwhile is not None:
                 self.meanwhile()
 
-        return sample(logits, batch.sampling, on_device=model.samples_on_device, beside=beside)
+        return sample(logits, sequences, on_device=model.samples_on_device, beside=beside)
 
     def clear_pages(self, page_ids: list[int]) -> None:
         self._model.clear_pages(page_ids)

@@ -5,26 +5,50 @@ the random number of a token is a function of the sequence's seed and the token'
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Final, cast
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, cast
 
 import torch
 
 from inference_grpc.core.batch import SampledToken
-from inference_grpc.core.sequence import Sequence
+from inference_grpc.core.request import SamplingParams
+from inference_grpc.core.sequence import TokenMatcher
 from inference_grpc.errors import DeviceFault, EngineError
 
 # Below this, division by the temperature leaves nothing but the likeliest token.
 GREEDY_BELOW: Final = 1e-5
 # Candidates that are looked at before a whole vocabulary is sorted; enough for almost every nucleus.
 CANDIDATES: Final = 512
+_BLOCK: Final = 256
 _MASK64: Final = (1 << 64) - 1
+
+
+class Drawing(Protocol):
+    """What a draw depends on beside the logits: a sequence, or one that is some guesses further on."""
+
+    @property
+    def prompt_ids(self) -> list[int]: ...
+    @property
+    def sampling(self) -> SamplingParams: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def max_tokens(self) -> int: ...
+    @property
+    def top_logprobs(self) -> int: ...
+    @property
+    def generated(self) -> int: ...
+    @property
+    def counts(self) -> Counter[int]: ...
+    @property
+    def matcher(self) -> TokenMatcher | None: ...
 
 
 @torch.inference_mode()
 def sample(
     logits: torch.Tensor,
-    sequences: list[Sequence],
+    sequences: Sequence[Drawing],
     *,
     on_device: bool = False,
     beside: Callable[[torch.Tensor], None] | None = None,
@@ -42,7 +66,7 @@ def sample(
             _adjust(logits[row], sequence)
         except EngineError as error:  # a constraint that proves too complex to follow
             errors[row] = error
-    token_ids = logits.argmax(-1)
+    token_ids = _likeliest(logits)
     random_rows = [row for row, sequence in enumerate(sequences) if sequence.sampling.temperature >= GREEDY_BELOW]
     if random_rows:
         draw = _draw_on_device if on_device else _draw
@@ -56,6 +80,15 @@ def sample(
         errors.get(row) or _describe(int(token_id), logprobs.get(row), sequences[row].top_logprobs)
         for row, token_id in enumerate(chosen)
     ]
+
+
+def _likeliest(logits: torch.Tensor) -> torch.Tensor:
+    """int64 [rows]: as `argmax`, the lowest of equals; on a CPU a maximum is found ten times as fast as its place."""
+    if logits.is_cuda or logits.shape[-1] % _BLOCK:
+        return logits.argmax(-1)
+    blocks = logits.unflatten(-1, (-1, _BLOCK))
+    best = blocks.amax(-1).argmax(-1)
+    return best * _BLOCK + blocks[torch.arange(len(best)), best].argmax(-1)
 
 
 def _wait(results: torch.Tensor, beside: Callable[[], None]) -> list[list[float]]:
@@ -88,7 +121,7 @@ def _mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def _logprobs(logits: torch.Tensor, sequences: list[Sequence]) -> dict[int, torch.Tensor]:
+def _logprobs(logits: torch.Tensor, sequences: Sequence[Drawing]) -> dict[int, torch.Tensor]:
     """By row, for the rows that want them."""
     rows = [row for row, sequence in enumerate(sequences) if sequence.top_logprobs >= 0]
     return dict(zip(rows, logits[rows].log_softmax(-1), strict=True)) if rows else {}
@@ -102,7 +135,7 @@ def _describe(token_id: int, logprobs: torch.Tensor | None, top: int) -> Sampled
     return SampledToken(token_id, float(logprobs[token_id]), likeliest)
 
 
-def _adjust(row: torch.Tensor, sequence: Sequence) -> None:
+def _adjust(row: torch.Tensor, sequence: Drawing) -> None:
     """Penalties, then bias, then the constraint, which nothing may outweigh."""
     sampling, device = sequence.sampling, row.device
     if sampling.repetition_penalty != 1.0:
@@ -123,7 +156,7 @@ def _adjust(row: torch.Tensor, sequence: Sequence) -> None:
         row.masked_fill_(bits.flatten()[: row.shape[0]] == 0, -math.inf)
 
 
-def _draw(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
+def _draw(logits: torch.Tensor, sequences: Sequence[Drawing]) -> torch.Tensor:
     """int64 [rows]: by temperature, top_k, top_p and min_p."""
 
     def column(values: list[float]) -> torch.Tensor:
@@ -161,7 +194,7 @@ def _draw(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
     return token_ids
 
 
-def _draw_on_device(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
+def _draw_on_device(logits: torch.Tensor, sequences: Sequence[Drawing]) -> torch.Tensor:
     """int64 [rows]: the same settings through the kernel; what is random differs from `_draw`, what is likely does
     not."""
     from kernels.sampling.reference import Sampling

@@ -6,6 +6,10 @@ grow into (or, where the whole output is reserved, for all that any of them may 
 state a state slot too. When pages run out all the same, the least important
 sequence gives its memory back and waits. It goes on as if nothing had happened: from host memory, or, where there is no
 room, by computing its tokens again (often it finds its pages by prefix).
+
+Where guesses at next tokens are tried, each decoding sequence may have some in the step: one more than the last time if
+all of those proved right, one less if none did. They take what is left of the token budget and free pages only, and
+give the pages back: nothing gives way for a guess.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 
 from inference_grpc.cache.coordinator import CacheCoordinator
-from inference_grpc.core.batch import Batch, Chunk
+from inference_grpc.core.batch import Batch, Chunk, End
 from inference_grpc.core.sequence import Sequence
 
 # Steps of waiting that are worth one priority: whoever waits long enough comes before any newcomer.
@@ -29,13 +33,16 @@ class Scheduler:
         prefill_tokens: int,
         block_tokens: int = 1,
         reserves_output: bool = False,
+        draft_tokens: int = 0,
     ) -> None:
         """`block_tokens`: chunks of prompts end at multiples of it (see `model/interface.py`). `reserves_output`: admit
-        only what has pages up to its last token, so that nothing has to be preempted."""
+        only what has pages up to its last token, so that nothing has to be preempted. `draft_tokens`: guesses of one
+        sequence that a step may try."""
         self._cache = cache
         self._reserves_output = reserves_output
         self._max_sequences = max_sequences
         self._block_tokens = block_tokens
+        self._draft_tokens = draft_tokens
         # Less than a block would never get on.
         self._step_tokens = max(prefill_tokens, block_tokens)
         self.running: list[Sequence] = []
@@ -75,14 +82,23 @@ class Scheduler:
         while granted < len(self.running):
             sequence = self.running[granted]
             tokens = len(sequence.token_ids)
+            if self._draft_tokens:
+                self._cache.shrink(sequence, tokens)  # guesses that proved wrong
             if tokens <= len(sequence.page_ids) * page_tokens or self._cache.extend(sequence, tokens):
                 granted += 1
             else:
                 self._preempt(self.running[-1])  # the least important; at last the sequence itself
-        chunks = [Chunk(sequence, sequence.computed, 1) for sequence in self.running if sequence.remaining == 1]
+        decoding = [sequence for sequence in self.running if sequence.remaining == 1]
+        budget = self._step_tokens - len(decoding)
+        chunks: list[Chunk] = []
+        for sequence in decoding:
+            is_generated = sequence.computed >= sequence.prompt_tokens
+            room = self._room_for_guesses(sequence, budget) if self._draft_tokens and is_generated else 0
+            chunks.append(Chunk(sequence, sequence.computed, 1, room=room))
+            budget -= room
         # Prefill goes on even when decoding alone fills the budget, if slowly.
         least = max(self._cache.page_tokens, self._block_tokens)
-        budget = max(self._step_tokens - len(chunks), min(self._step_tokens, least))
+        budget = max(budget, min(self._step_tokens, least))
         for sequence in [sequence for sequence in self.running if sequence.remaining > 1]:
             budget -= self._add_prefill(chunks, sequence, budget)
         while budget >= self._block_tokens and len(self.running) < self._max_sequences:
@@ -100,6 +116,23 @@ class Scheduler:
             self._cache.commit(chunk.sequence, chunk.end)
             if chunk.end >= chunk.sequence.prompt_tokens:
                 chunk.sequence.prompt_done = True
+            if chunk.drafts:
+                chunk.sequence.guesses = max(len(chunk.drafts) - 1, 1)  # unless one proves right
+
+    def accept(self, end: End) -> None:
+        """The guess before `end` proved right, so what was computed for it is final too."""
+        self._cache.accept(end.sequence, end.accepted)
+        tried = end.accepted + len(end.drafts)
+        end.sequence.guesses = min(tried if end.drafts else tried + 1, self._draft_tokens)
+
+    def _room_for_guesses(self, sequence: Sequence, budget: int) -> int:
+        hoped = self._draft_tokens if sequence.guesses is None else sequence.guesses
+        # The last token that it may say is drawn after the last guess.
+        room = min(hoped, budget, sequence.max_tokens - sequence.generated - 1)
+        tokens, pages = len(sequence.token_ids), len(sequence.page_ids) + self._cache.pool.available
+        room = max(min(room, pages * self._cache.page_tokens - tokens), 0)
+        self._cache.extend(sequence, tokens + room)
+        return room
 
     def _add_prefill(self, chunks: list[Chunk], sequence: Sequence, budget: int) -> int:
         """Its next chunk, as long as the budget and its blocks allow; returns the tokens of it, 0 if none."""

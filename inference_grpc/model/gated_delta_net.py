@@ -5,6 +5,9 @@ hits: rows of the prompt that lie in a whole block of 64, counted from position 
 of the prompt and all that is generated go through the recurrence, one row after the other. That holds as long as chunks
 of prompts end at multiples of 64 or at the end of the prompt, which the scheduler sees to; other chunks are computed
 right, but may differ in the last bits.
+
+Rows that are generated, and guesses at rows after them, are computed in rounds: the next row of every sequence at once.
+The state after a guess goes to a slot of its own, so whoever finds the guess wrong goes on from the slot before it.
 """
 
 from __future__ import annotations
@@ -45,8 +48,33 @@ class _Rows:
     decay: torch.Tensor  # e^g
     beta: torch.Tensor
 
-    def part(self, rows: slice) -> _Rows:
+    def part(self, rows: slice | torch.Tensor) -> _Rows:
         return _Rows(self.q[rows], self.k[rows], self.v[rows], self.g[rows], self.decay[rows], self.beta[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One row of each of some sequences; it brings the state in the slot it reads forward into the one it writes."""
+
+    rows: slice | torch.Tensor
+    read: torch.Tensor  # int64 [rows]
+    write: torch.Tensor  # int64 [rows]
+
+
+def make_rounds(chunks: list[tuple[Chunk, slice]]) -> list[Round]:
+    """Of the chunks that know one row; the others go by themselves."""
+    left = [(rows.start, _slots(chunk)) for chunk, rows in chunks if chunk.count == 1]
+    rounds: list[Round] = []
+    number = 0
+    while left:
+        rows = torch.tensor([first + number for first, _ in left])
+        read = torch.tensor([slots[max(number - 1, 0)] for _, slots in left])
+        write = torch.tensor([slots[number] for _, slots in left])
+        is_dense = number == 0 and int(rows[-1]) == len(left) - 1
+        rounds.append(Round(slice(0, len(left)) if is_dense else rows, read, write))
+        number += 1
+        left = [(first, slots) for first, slots in left if len(slots) > number]
+    return rounds
 
 
 def gated_delta_net(
@@ -55,8 +83,9 @@ def gated_delta_net(
     config: HybridConfig,
     pool: StatePool,
     chunks: list[tuple[Chunk, slice]],
+    rounds: list[Round],
 ) -> torch.Tensor:
-    """[rows, hidden]. Reads and writes the slots of the chunks' sequences."""
+    """[rows, hidden]. Reads and writes the slots of the chunks' sequences; `rounds` are those of `make_rounds`."""
     mixed = weights.in_projection(x)
     inputs = mixed[:, : config.conv_channels]
     z = mixed[:, config.conv_channels :].reshape(-1, config.value_heads, config.value_size)
@@ -65,20 +94,17 @@ def gated_delta_net(
     decay = g.exp()
 
     convolved = torch.empty_like(inputs, memory_format=torch.contiguous_format)
-    decoding = [(chunk, rows) for chunk, rows in chunks if chunk.count == 1]
-    longer = chunks[len(decoding) :]
-    first = slice(0, len(decoding))
+    longer = [(chunk, rows) for chunk, rows in chunks if chunk.count > 1]
     for chunk, _ in chunks:
         # A slot keeps what its last sequence left. The position decides, not the number of rows: a first chunk may
         # have one row only.
         if chunk.start == 0:
             pool.state[_slot(chunk)] = 0.0
             pool.conv[_slot(chunk)] = 0.0
-    slots = torch.tensor([_slot(chunk) for chunk, _ in decoding], dtype=torch.int64)
-    if decoding:
-        window = torch.cat([pool.conv[slots], inputs[first, None]], dim=1).transpose(0, 1)  # [4, rows, channels]
-        convolved[first] = _convolve(window.contiguous().unbind(0), weights.conv)
-        pool.conv[slots] = window[1:].transpose(0, 1)
+    for each in rounds:
+        window = torch.cat([pool.conv[each.read], inputs[each.rows, None]], dim=1).transpose(0, 1)  # [4, rows, ...]
+        convolved[each.rows] = _convolve(window.contiguous().unbind(0), weights.conv)
+        pool.conv[each.write] = window[1:].transpose(0, 1)
     for chunk, rows in longer:
         # A chunk may be shorter than the window: then the new window keeps some of the old inputs.
         extended = torch.cat([pool.conv[_slot(chunk)], inputs[rows]])
@@ -89,8 +115,8 @@ def gated_delta_net(
     heads = slice(config.value_heads)
     data = _split(convolved, g[:, heads], decay[:, heads], beta[:, heads], config)
     out = torch.empty(x.shape[0], config.value_heads, config.value_size)
-    if decoding:
-        out[first], pool.state[slots] = _step(data.part(first), pool.state[slots])
+    for each in rounds:
+        out[each.rows], pool.state[each.write] = _step(data.part(each.rows), pool.state[each.read])
     for chunk, rows in longer:
         out[rows] = _advance(data.part(rows), chunk, pool.state[_slot(chunk)])
     normed = gated_norm(out, z, weights.norm, config.norm_epsilon)
@@ -106,6 +132,11 @@ def _slot(chunk: Chunk) -> int:
     slot = chunk.sequence.state_slot
     assert slot is not None, "a running sequence of a model with state has a slot"
     return slot
+
+
+def _slots(chunk: Chunk) -> list[int]:
+    """Where the state goes after its row, and after each guess."""
+    return [_slot(chunk), *chunk.sequence.draft_slots[: len(chunk.drafts)]]
 
 
 def _convolve(taps: list[torch.Tensor] | tuple[torch.Tensor, ...], weights: torch.Tensor) -> torch.Tensor:

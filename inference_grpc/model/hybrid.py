@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import silu
 
-from inference_grpc.core.batch import Batch
-from inference_grpc.model.attention import SPAN_TOKENS, Group, StepPlan, attend, make_plan
-from inference_grpc.model.gated_delta_net import GatedDeltaNetWeights, gated_delta_net, pad_lanes
+from inference_grpc.core.batch import Batch, Chunk
+from inference_grpc.model.attention import KEPT_BYTES, SPAN_TOKENS, StepPlan, attend, make_plan
+from inference_grpc.model.gated_delta_net import GatedDeltaNetWeights, Round, gated_delta_net, make_rounds, pad_lanes
 from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
 from inference_grpc.model.linear import Linear, rows_are_independent
 from inference_grpc.model.memory import KvFormat, KvPool, StatePool, copy_place, host_places
@@ -55,11 +55,12 @@ class HybridWeights:
 
 
 class HybridModel:
-    """Implements `interface.Model`."""
+    """Implements `interface.Model` and `interface.DraftLayerModel`."""
 
     device = "cpu"
     # Chunks of prompts end at multiples of this, so that a row's bits do not depend on them (gated_delta_net.py).
     block_tokens = SPAN_TOKENS
+    checks_guesses = True
 
     def __init__(
         self,
@@ -86,7 +87,9 @@ class HybridModel:
         # By slot: the hidden state, after the final norm, of the last token that was computed. The draft layer's next
         # row needs it, and finds it after a prefix hit as well.
         self._carried = self._host_carried = torch.empty(0)
+        self._guessed = torch.empty(0)  # by slot: what the draft layer made of its last guess
         self._page_tokens = self._padding_page = 0
+        self._plan: StepPlan | None = None  # of the last step
 
     @property
     def state_bytes(self) -> int:
@@ -99,8 +102,12 @@ class HybridModel:
     @property
     def page_token_bytes(self) -> int:
         """Keys and values of one token, over all layers and the draft layer."""
+        return self._token_values * (1 if self._kv_format == "fp8" else 4)
+
+    @property
+    def _token_values(self) -> int:
         layers = self.config.full_layers + (self._weights.mtp is not None)
-        return layers * 2 * self.config.kv_heads * self.config.head_size * (1 if self._kv_format == "fp8" else 4)
+        return layers * 2 * self.config.kv_heads * self.config.head_size
 
     def is_batch_invariant(self) -> bool:
         return rows_are_independent(self._weights.layers[0].gate_up, self.config.hidden)
@@ -134,6 +141,7 @@ class HybridModel:
         self._mtp_pool = kv_pool() if self._weights.mtp is not None else None
         self._carried = torch.zeros(state_slots + 1, config.hidden)
         self._host_carried = host_places(self._carried, host_states)
+        self._guessed = torch.zeros_like(self._carried)
 
     @torch.inference_mode()
     def clear_pages(self, page_ids: Sequence[int]) -> None:
@@ -143,16 +151,23 @@ class HybridModel:
     @torch.inference_mode()
     def forward(self, batch: Batch) -> torch.Tensor:
         self._move(batch)
-        plan = make_plan(batch, page_tokens=self._page_tokens, padding_page=self._padding_page)
+        plan = self._plan = make_plan(
+            batch,
+            page_tokens=self._page_tokens,
+            padding_page=self._padding_page,
+            last=self._plan,
+            kept_tokens=KEPT_BYTES // (4 * self._token_values),
+        )
+        rounds = make_rounds(plan.chunks)
         rotation = self._rotation(plan.positions)
         weights, epsilon = self._weights, self.config.norm_epsilon
 
         x = embedded = weights.embedding[plan.token_ids].float()  # [rows, hidden]
         for layer, pool in zip(weights.layers, self._pools, strict=True):
-            x = self._layer(x, layer, pool, plan, plan.groups, rotation)
+            x = self._layer(x, layer, pool, plan, rotation, rounds)
         normed = rms_norm(x, weights.norm, epsilon)
         if weights.mtp is not None:
-            self._prime_mtp(embedded, normed, plan, rotation, weights.mtp)
+            self._prime_mtp(embedded, normed, plan, rotation, rounds, weights.mtp)
         return weights.head(normed[plan.sampling_rows])[:, : self.vocabulary]
 
     def _layer(
@@ -161,17 +176,17 @@ class HybridModel:
         layer: HybridLayer,
         pool: KvPool | StatePool,
         plan: StepPlan,
-        groups: list[Group],
         rotation: tuple[torch.Tensor, torch.Tensor],
+        rounds: list[Round],
     ) -> torch.Tensor:
         epsilon = self.config.norm_epsilon
         normed = rms_norm(x, layer.input_norm, epsilon)
         if isinstance(pool, StatePool):
             assert isinstance(layer.mixer, GatedDeltaNetWeights)
-            x = x + gated_delta_net(normed, layer.mixer, self.config, pool, plan.chunks)
+            x = x + gated_delta_net(normed, layer.mixer, self.config, pool, plan.chunks, rounds)
         else:
             assert isinstance(layer.mixer, GatedAttentionWeights)
-            x = x + self._attention(normed, layer.mixer, pool, plan, groups, rotation)
+            x = x + self._attention(normed, layer.mixer, pool, plan, rotation)
         gate, up = layer.gate_up(rms_norm(x, layer.post_norm, epsilon)).chunk(2, dim=-1)
         return x + layer.down(silu(gate.contiguous()) * up)
 
@@ -181,13 +196,12 @@ class HybridModel:
         weights: GatedAttentionWeights,
         pool: KvPool,
         plan: StepPlan,
-        groups: list[Group],
         rotation: tuple[torch.Tensor, torch.Tensor],
     ) -> torch.Tensor:
         q, gate, keys_values = self._project(x, weights, rotation)
         pool.write(plan.slots, keys_values)
         rows, kv_heads = x.shape[0], self.config.kv_heads
-        attended = attend(q.view(rows, kv_heads, -1, self.config.head_size), pool, groups)
+        attended = attend(q.view(rows, kv_heads, -1, self.config.head_size), pool, plan.groups)
         return weights.out_projection(attended * torch.sigmoid(gate))
 
     def _project(
@@ -204,26 +218,60 @@ class HybridModel:
         gate = queries_gates[:, :, 1].reshape(rows, -1)
         return q, gate, torch.cat([k.view(rows, kv), projected[:, -kv:]], dim=-1)
 
+    @property
+    def has_draft_layer(self) -> bool:
+        return self._weights.mtp is not None
+
+    @torch.inference_mode()
+    def draft(self, batch: Batch) -> torch.Tensor:
+        self._move(batch)
+        weights, mtp = self._weights, self._weights.mtp
+        assert mtp is not None, "drafting needs a draft layer"
+        assert self._mtp_pool is not None
+        # One row a sequence: its last token, or the last guess, at that token's place.
+        rows = [
+            Chunk(chunk.sequence, chunk.end + len(chunk.drafts) - 1, 0, drafts=chunk.drafts[-1:])
+            if chunk.drafts
+            else chunk
+            for chunk in batch.chunks
+        ]
+        plan = make_plan(Batch(rows), page_tokens=self._page_tokens, padding_page=self._padding_page)
+        for group in plan.groups:
+            group.mask[..., 0] = float("-inf")  # there is no hidden state before the first token
+        row_of = {id(chunk): at.start for chunk, at in plan.chunks}
+        slots = torch.tensor([chunk.sequence.state_slot for chunk, _ in plan.chunks])
+        hidden = (self._guessed if batch.chunks[0].drafts else self._carried)[slots]
+        x = self._mtp_input(weights.embedding[plan.token_ids].float(), hidden, mtp)
+        x = self._layer(x, mtp.layer, self._mtp_pool, plan, self._rotation(plan.positions), [])
+        guessed = rms_norm(x, mtp.norm, self.config.norm_epsilon)
+        self._guessed[slots] = guessed
+        return weights.head(guessed[[row_of[id(chunk)] for chunk in rows]])[:, : self.vocabulary]
+
     def _prime_mtp(
         self,
         embedded: torch.Tensor,
         normed: torch.Tensor,
         plan: StepPlan,
         rotation: tuple[torch.Tensor, torch.Tensor],
+        rounds: list[Round],
         mtp: MtpWeights,
     ) -> None:
         """Keys and values of the draft layer for all rows, whether someone drafts now or not.
 
         Place p holds (hidden state of token p - 1, token p), so a page depends on its own and earlier tokens alone and
-        may be shared by prefix. Place 0 has no hidden state before it and is never looked at.
+        may be shared by prefix. Place 0 has no hidden state before it and is never looked at. What `draft` left at
+        places of guesses came of its own hidden states; it is written over here.
         """
         assert self._mtp_pool is not None
         before = torch.empty_like(normed)
+        before[1:] = normed[:-1]
         for chunk, rows in plan.chunks:
             slot = chunk.sequence.state_slot
             before[rows.start] = self._carried[slot] if chunk.start else 0.0
-            before[rows.start + 1 : rows.stop] = normed[rows.start : rows.stop - 1]
-            self._carried[slot] = normed[rows.stop - 1]
+            if chunk.count > 1:
+                self._carried[slot] = normed[rows.stop - 1]
+        for each in rounds:
+            self._carried[each.write] = normed[each.rows]
         layer_input = self._mtp_input(embedded, before, mtp)
         assert isinstance(mtp.layer.mixer, GatedAttentionWeights)
         x = rms_norm(layer_input, mtp.layer.input_norm, self.config.norm_epsilon)
@@ -245,7 +293,8 @@ class HybridModel:
         return [*pools, self._mtp_pool] if self._mtp_pool is not None else pools
 
     def _move(self, batch: Batch) -> None:
-        for move in batch.moves:
+        while batch.moves:
+            move = batch.moves.pop(0)
             if move.kind == "page":
                 for pool in self._kv_pools():
                     pool.move(move)

@@ -23,6 +23,7 @@ class Model(Protocol):
     precision: str
     device: str
     block_tokens: int  # 1: chunks may end anywhere
+    checks_guesses: bool  # whether `forward` takes chunks with guesses
 
     @property
     def state_bytes(self) -> int:
@@ -43,14 +44,27 @@ class Model(Protocol):
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """One step: does the moves, writes the keys and values of every chunk, brings states forward, returns logits of
-        the last rows of the chunks that sample, in order.
+        the last row of each chunk that samples and of the rows of its guesses, in order.
 
-        float32 [sampling chunks, vocabulary], free for the caller to change. A row's bits depend on its own sequence
-        only: not on the neighbours, the chunk borders (at multiples of `block_tokens`) or the page ids.
+        float32 [rows of `batch.ends`, vocabulary], free for the caller to change. A row's bits depend on its own
+        sequence only: not on the neighbours, the chunk borders (at multiples of `block_tokens`), the page ids or
+        whether it was a guess. The state after a chunk's n-th guess goes to its sequence's n-th draft slot.
         """
 
     def clear_pages(self, page_ids: Sequence[int]) -> None:
         """Overwrite pages that may hold values that are not finite, so that no later reader meets them."""
+
+
+@runtime_checkable
+class DraftLayerModel(Protocol):
+    """What a model has beside that if it has a layer that guesses at tokens."""
+
+    has_draft_layer: bool  # whether its file had the weights
+
+    def draft(self, batch: Batch) -> torch.Tensor:
+        """Does the moves, and returns the draft layer's logits [chunks, vocabulary] of the token after the guesses that
+        each chunk has so far. First asked without guesses, then with one more at a time.
+        """
 
 
 @runtime_checkable

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch.nn.functional import rms_norm, silu
+from torch.nn.functional import silu
 
 from inference_grpc.core.batch import Batch
-from inference_grpc.model.attention import SPAN_TOKENS, attend, make_plan
+from inference_grpc.model.attention import KEPT_BYTES, SPAN_TOKENS, StepPlan, attend, make_plan
 from inference_grpc.model.config import LlamaConfig
 from inference_grpc.model.linear import rows_are_independent
 from inference_grpc.model.memory import KvFormat, KvPool
+from inference_grpc.model.norm import RmsNorm
 from inference_grpc.model.weights import LayerWeights, LlamaWeights
 
 
@@ -20,6 +21,7 @@ class LlamaModel:
 
     device = "cpu"
     block_tokens = 1
+    checks_guesses = True
     state_bytes = 0
 
     def __init__(
@@ -40,10 +42,13 @@ class LlamaModel:
         self.precision = precision
         self._kv_format: KvFormat = kv_format
         self._weights = weights
+        self._norm = RmsNorm(config.hidden, config.norm_epsilon)
+        self._head_norm = RmsNorm(config.head_size, config.norm_epsilon)
         self._rotations = _rotations(config, weights.rope_factors)
         self._pools: list[KvPool] = []
         self._page_tokens = 0
         self._padding_page = 0
+        self._plan: StepPlan | None = None  # of the last step
 
     def is_batch_invariant(self) -> bool:
         """Whether this machine's kernels keep rows apart (linear.py); milliseconds, asked once at start."""
@@ -51,8 +56,11 @@ class LlamaModel:
 
     @property
     def page_token_bytes(self) -> int:
-        values = self.config.layers * 2 * self.config.kv_heads * self.config.head_size
-        return values * (1 if self._kv_format == "fp8" else 4)
+        return self._token_values * (1 if self._kv_format == "fp8" else 4)
+
+    @property
+    def _token_values(self) -> int:
+        return self.config.layers * 2 * self.config.kv_heads * self.config.head_size
 
     def allocate(
         self, *, pages: int, page_tokens: int, state_slots: int = 0, host_pages: int = 0, host_states: int = 0
@@ -77,15 +85,21 @@ class LlamaModel:
         for move in batch.moves:
             for pool in self._pools:
                 pool.move(move)
-        plan = make_plan(batch, page_tokens=self._page_tokens, padding_page=self._padding_page)
+        plan = self._plan = make_plan(
+            batch,
+            page_tokens=self._page_tokens,
+            padding_page=self._padding_page,
+            last=self._plan,
+            kept_tokens=KEPT_BYTES // (4 * self._token_values),
+        )
         config, weights = self.config, self._weights
-        size, epsilon = config.head_size, config.norm_epsilon
+        size, norm = config.head_size, self._norm
         rotation = self._rotations[plan.positions][:, None, :]  # [rows, 1, size / 2]
         rows = plan.token_ids.shape[0]
 
         x = weights.embedding[plan.token_ids].float()  # [rows, hidden]
         for layer, pool in zip(weights.layers, self._pools, strict=True):
-            normed = rms_norm(x, (config.hidden,), layer.attention_norm, epsilon)
+            normed = norm(x, layer.attention_norm)
             projected = layer.query_key_value(normed)
             if layer.query_key_value_bias is not None:
                 projected += layer.query_key_value_bias
@@ -97,16 +111,15 @@ class LlamaModel:
             pool.write(plan.slots, heads[:, config.heads :].flatten(1))
             queries = heads[:, : config.heads].view(rows, config.kv_heads, -1, size)
             x += layer.attention_output(attend(queries, pool, plan.groups))
-            x += _feed_forward(rms_norm(x, (config.hidden,), layer.feed_forward_norm, epsilon), layer)
+            x += _feed_forward(norm(x, layer.feed_forward_norm), layer)
 
-        last = rms_norm(x[plan.sampling_rows], (config.hidden,), weights.output_norm, epsilon)
+        last = norm(x[plan.sampling_rows], weights.output_norm)
         return weights.head(last)[:, : self.vocabulary]
 
     def _norm_heads(self, heads: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
         queries, keys = self.config.heads, self.config.heads + self.config.kv_heads
         q, k, v = heads[:, :queries], heads[:, queries:keys], heads[:, keys:]
-        shape, epsilon = (self.config.head_size,), self.config.norm_epsilon
-        return torch.cat([rms_norm(q, shape, query, epsilon), rms_norm(k, shape, key, epsilon), v], dim=1)
+        return torch.cat([self._head_norm(q, query), self._head_norm(k, key), v], dim=1)
 
 
 def _feed_forward(x: torch.Tensor, layer: LayerWeights) -> torch.Tensor:

@@ -79,15 +79,23 @@ def tiny_config(family: str = "qwen3_5", **changes: Any) -> dict[str, Any]:
 
 
 def write_tiny(
-    folder: Path, family: str = "qwen3_5", *, seed: int = 0, dtype: torch.dtype = torch.bfloat16, **changes: Any
+    folder: Path,
+    family: str = "qwen3_5",
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.bfloat16,
+    depth: float | None = None,
+    **changes: Any,
 ) -> Path:
-    """The folder, written; the same arguments give the same bytes."""
+    """The folder, written; the same arguments give the same bytes. `depth`: see `let_drafts_agree`."""
     folder.mkdir(parents=True, exist_ok=True)
     content = tiny_config(family, **changes)
     (folder / "config.json").write_text(
         json.dumps(content | {"torch_dtype": str(dtype).removeprefix("torch.")}, indent=1)
     )
     tensors = hybrid_tensors(content, seed) if family == "qwen3_5" else dense_tensors(content, seed)
+    if depth is not None:
+        let_drafts_agree(tensors, depth)
     write_folder(folder, ((name, values.to(dtype)) for name, values in tensors.items()))
     (folder / "tokenizer.json").write_text(tiny_tokenizer().to_str())
     names = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "chat_template": CHAT_TEMPLATE}
@@ -114,6 +122,21 @@ def hybrid_tensors(content: dict[str, Any], seed: int = 0) -> dict[str, torch.Te
         for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
             tensors[f"mtp.{name}.weight"] = make.centred(config.hidden)
     return tensors
+
+
+def let_drafts_agree(tensors: dict[str, torch.Tensor], depth: float) -> None:
+    """Make the draft layer of a hybrid guess well, as a trained one does, by making the model easy to guess.
+
+    What its layers add is multiplied by `depth`, and the draft layer passes the embedding of the token on. At 0 the
+    next token depends on the last one alone and each guess is right; the more depth, the fewer are.
+    """
+    for name in tensors:
+        if name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight")):
+            tensors[name] *= depth
+    hidden = tensors["mtp.norm.weight"].shape[0]
+    tensors["mtp.fc.weight"] = torch.cat([torch.eye(hidden), torch.zeros(hidden, hidden)], dim=1)
+    tensors["mtp.pre_fc_norm_embedding.weight"] = torch.zeros(hidden)
+    tensors["mtp.norm.weight"] = tensors["model.norm.weight"].clone()
 
 
 def dense_tensors(content: dict[str, Any], seed: int = 0) -> dict[str, torch.Tensor]:

@@ -118,10 +118,27 @@ class EngineMetrics(Collector):
             "engine_prefix_cache_hit_tokens": ("Prompt tokens found in the prefix cache.", info.prefix_hit_tokens),
             "engine_steps": ("Steps of the engine.", info.steps),
             "engine_session_messages": ("Messages that were sent to gateways.", self.steps_sent),
+            # A draft is the guesses of one sequence in one step; each has a first.
+            "engine_spec_decode_num_drafts": ("Drafts that were checked.", sum(info.drafted_per_position[:1])),
+            "engine_spec_decode_num_draft_tokens": ("Tokens of drafts.", info.drafted_tokens),
+            "engine_spec_decode_num_accepted_tokens": ("Of these, the ones that were right.", info.accepted_tokens),
         }
         for name, (meaning, value) in counters.items():
             counter = CounterMetricFamily(name, meaning, labels=list(labels))
             counter.add_metric(list(labels.values()), value)
+            yield counter
+
+        by_position = {
+            "engine_spec_decode_num_draft_tokens_per_pos": ("Tokens of drafts by position.", info.drafted_per_position),
+            "engine_spec_decode_num_accepted_tokens_per_pos": (
+                "Of these, the ones that were right.",
+                info.accepted_per_position,
+            ),
+        }
+        for name, (meaning, counts) in by_position.items():
+            counter = CounterMetricFamily(name, meaning, labels=[*labels, "position"])
+            for position, count in enumerate(counts):
+                counter.add_metric([*labels.values(), str(position)], count)
             yield counter
 
         requests = CounterMetricFamily("engine_requests", "Requests by outcome.", labels=[*labels, "outcome"])

@@ -39,7 +39,7 @@ def bitmask_words(vocab_size: int) -> int:
 
 
 class Matcher:
-    """Follows one output. Tokens accepted and rolled back are those of the model, the end of text included.
+    """Follows one output. Tokens accepted are those of the model, the end of text included.
 
     With a `closer`, an output that runs out of tokens is led to a valid end just in time: `is_cut` then.
     """
@@ -90,12 +90,12 @@ class Matcher:
         """Whether the output may end here."""
         return self._matcher.is_accepting()
 
-    def rollback(self, count: int) -> None:
-        """Take back the last `count` accepted tokens (rejected drafts)."""
-        if count and not self._matcher.rollback(count):
-            raise ValueError(f"Cannot take back {count} tokens.")
-        if count:
-            self._plan, self._is_cut, self._look_at = [], False, FIRST_LOOK_TOKENS
+    def ahead(self) -> Matcher:
+        """One of its own at the same place, to try guesses on: it has no closer, so it is led to an end only where this
+        one is already."""
+        ahead = Matcher(self._matcher.deep_copy())
+        ahead._plan = list(self._plan)
+        return ahead
 
     def _look_ahead(self, tokens_left: int) -> None:
         """Take to the shortest known way to the end if no more than it is left, or say when to look again."""

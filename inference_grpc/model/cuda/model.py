@@ -48,6 +48,7 @@ class CudaHybridModel:
     """
 
     block_tokens = CHUNK
+    checks_guesses = False
 
     def __init__(
         self,

@@ -390,7 +390,7 @@ class GetInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetInfoResponse(_message.Message):
-    __slots__ = ("engine_id", "version", "model", "context_tokens", "max_sequences", "page_tokens", "pages_total", "pages_free", "running", "waiting", "precision", "draft_head", "device", "weights_sha256", "features", "prefix_hit_tokens", "prompt_tokens", "completion_tokens", "steps", "drafted_tokens", "accepted_tokens", "runtime", "fingerprint")
+    __slots__ = ("engine_id", "version", "model", "context_tokens", "max_sequences", "page_tokens", "pages_total", "pages_free", "running", "waiting", "precision", "draft_head", "device", "weights_sha256", "features", "prefix_hit_tokens", "prompt_tokens", "completion_tokens", "steps", "drafted_tokens", "accepted_tokens", "runtime", "fingerprint", "drafted_per_position", "accepted_per_position")
     ENGINE_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -414,6 +414,8 @@ class GetInfoResponse(_message.Message):
     ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    DRAFTED_PER_POSITION_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_PER_POSITION_FIELD_NUMBER: _ClassVar[int]
     engine_id: str
     version: str
     model: str
@@ -437,7 +439,9 @@ class GetInfoResponse(_message.Message):
     accepted_tokens: int
     runtime: str
     fingerprint: str
-    def __init__(self, engine_id: _Optional[str] = ..., version: _Optional[str] = ..., model: _Optional[str] = ..., context_tokens: _Optional[int] = ..., max_sequences: _Optional[int] = ..., page_tokens: _Optional[int] = ..., pages_total: _Optional[int] = ..., pages_free: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., precision: _Optional[str] = ..., draft_head: _Optional[str] = ..., device: _Optional[str] = ..., weights_sha256: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., prefix_hit_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., steps: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., runtime: _Optional[str] = ..., fingerprint: _Optional[str] = ...) -> None: ...
+    drafted_per_position: _containers.RepeatedScalarFieldContainer[int]
+    accepted_per_position: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, engine_id: _Optional[str] = ..., version: _Optional[str] = ..., model: _Optional[str] = ..., context_tokens: _Optional[int] = ..., max_sequences: _Optional[int] = ..., page_tokens: _Optional[int] = ..., pages_total: _Optional[int] = ..., pages_free: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., precision: _Optional[str] = ..., draft_head: _Optional[str] = ..., device: _Optional[str] = ..., weights_sha256: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., prefix_hit_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., steps: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., runtime: _Optional[str] = ..., fingerprint: _Optional[str] = ..., drafted_per_position: _Optional[_Iterable[int]] = ..., accepted_per_position: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ListReceiptsRequest(_message.Message):
     __slots__ = ("after_sequence", "limit", "acknowledge_through")

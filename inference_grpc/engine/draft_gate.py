@@ -1,0 +1,112 @@
+"""Whether a step that checks guesses computes what plain decoding does: tried at the start, with the model itself.
+
+Some texts are decoded one token at a time, then again with the same tokens as guesses, a wrong one among them now and
+then, through the cache and the scheduler that will serve. Every row of logits has to have the same bits both times.
+What it leaves in pages and slots is of no one: the cache that serves begins with all of them free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+
+from inference_grpc.cache.coordinator import CacheCoordinator
+from inference_grpc.core.batch import Batch
+from inference_grpc.core.request import SamplingParams
+from inference_grpc.core.sequence import Sequence
+from inference_grpc.engine.scheduler import Scheduler
+from inference_grpc.model.interface import Model
+
+# Tokens of the prompts; the first reaches into a second block, so that all ways of a hybrid are tried.
+_PROMPTS: Final = (70, 9, 24)
+_OUTPUT_TOKENS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the model has allocated."""
+
+    pages: int
+    page_tokens: int
+    state_slots: int
+
+
+def why_not(model: Model, room: Room, draft_tokens: int) -> str:
+    """Why guesses must not be tried here; empty where they may."""
+    longest = room.pages * room.page_tokens // len(_PROMPTS) - room.page_tokens - _OUTPUT_TOKENS
+    if longest < 1:
+        return f"{room.pages} pages of {room.page_tokens} tokens are too few to try it"
+    prompts = [[(7 * number + 3 * place) % model.vocabulary for place in range(min(tokens, longest))]
+               for number, tokens in enumerate(_PROMPTS)]  # fmt: skip
+    plain = _decode(model, room, 0, prompts, [])
+    drafted = _decode(model, room, draft_tokens, prompts, plain)
+    for number, (expected, found) in enumerate(zip(plain, drafted, strict=True)):
+        for place, (mine, theirs) in enumerate(zip(expected, found, strict=True)):
+            if not torch.equal(mine, theirs):
+                off = float((mine - theirs).abs().max())
+                return f"logits of token {place} of text {number} differ by {off:.1e} from those of plain decoding"
+    return ""
+
+
+def _decode(
+    model: Model, room: Room, draft_tokens: int, prompts: list[list[int]], known: list[list[torch.Tensor]]
+) -> list[list[torch.Tensor]]:
+    """Logits behind each greedy token of each text. `known`: those of the same texts, to guess their tokens by."""
+    cache = CacheCoordinator(
+        pages=room.pages,
+        page_tokens=room.page_tokens,
+        state_slots=room.state_slots,
+        block_tokens=model.block_tokens,
+        draft_tokens=draft_tokens,
+    )
+    scheduler = Scheduler(
+        cache,
+        max_sequences=len(prompts),
+        prefill_tokens=sum(map(len, prompts)),
+        block_tokens=model.block_tokens,
+        draft_tokens=draft_tokens,
+    )
+    found: list[list[torch.Tensor]] = [[] for _ in prompts]
+    for number, prompt_ids in enumerate(prompts):
+        scheduler.add(
+            Sequence(
+                key=number,
+                choice=0,
+                prompt_ids=prompt_ids,
+                sampling=SamplingParams(),
+                seed=0,
+                max_tokens=_OUTPUT_TOKENS,
+                arrival=number,
+            )
+        )
+    while scheduler.has_work:
+        batch = _guess(scheduler.schedule(), known, model.vocabulary)
+        logits = model.forward(batch)
+        scheduler.commit(batch)
+        for first in batch.ends:
+            end, sequence = first, first.sequence
+            while True:
+                found[sequence.key].append(logits[end.row].clone())
+                token_id = int(logits[end.row].argmax())
+                sequence.append(token_id)
+                following = end.after(token_id)
+                if sequence.generated == sequence.max_tokens:
+                    scheduler.remove(sequence)
+                    break
+                if following is None:
+                    break
+                scheduler.accept(following)
+                end = following
+    return found
+
+
+def _guess(batch: Batch, known: list[list[torch.Tensor]], vocabulary: int) -> Batch:
+    """The tokens that are known to follow, every fifth of them wrong."""
+    chunks = []
+    for chunk in batch.chunks:
+        places = range(chunk.sequence.generated, chunk.sequence.generated + chunk.room)
+        drafts = [(int(known[chunk.sequence.key][n].argmax()) + (n % 5 == 4)) % vocabulary for n in places]
+        chunks.append(replace(chunk, drafts=tuple(drafts)))
+    return Batch(chunks, batch.moves)
