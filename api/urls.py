@@ -7,6 +7,10 @@ from drf_spectacular.views import SpectacularJSONAPIView
 
 from api.rest.docs import inference_docs, management_docs
 from api.rest.views import alerts, exports, governance, keys, money, organizations, purchases
+from api.rest.views.operator import catalog as operator_catalog
+from api.rest.views.operator import money as operator_money
+from api.rest.views.operator import organizations as operator_organizations
+from api.rest.views.operator import service as operator_service
 from api.webhooks.stripe import stripe_webhook
 
 app_name = "api"
@@ -71,6 +75,103 @@ organization_paths: list[URLPattern | URLResolver] = [
     path("deliveries/<int:delivery_id>/resend", alerts.DeliveryResend.as_view(), name="delivery_resend"),
 ]
 
+# Names begin with "operator_", so that they are nobody else's.
+operator_paths: list[URLPattern | URLResolver] = [
+    path("overview", operator_organizations.Overview.as_view(), name="operator_overview"),
+    path("organizations", operator_organizations.Tenants.as_view(), name="operator_organizations"),
+    path("organizations/<slug:slug>", operator_organizations.Tenant.as_view(), name="operator_organization"),
+    path("organizations/<slug:slug>/credit", operator_organizations.TenantCredit.as_view(), name="operator_credit"),
+    path("organizations/<slug:slug>/terms", operator_organizations.TenantTerms.as_view(), name="operator_terms"),
+    path(
+        "organizations/<slug:slug>/suspension",
+        operator_organizations.TenantSuspension.as_view(),
+        name="operator_suspension",
+    ),
+    path("organizations/<slug:slug>/money", operator_organizations.TenantMoney.as_view(), name="operator_money"),
+    path(
+        "organizations/<slug:slug>/top-ups/<int:top_up_id>/refunds",
+        operator_organizations.TenantRefund.as_view(),
+        name="operator_refund",
+    ),
+    path("organizations/<slug:slug>/fees", operator_organizations.TenantFees.as_view(), name="operator_fees"),
+    path(
+        "organizations/<slug:slug>/fees/<int:fee_id>/end",
+        operator_organizations.TenantFeeEnd.as_view(),
+        name="operator_fee_end",
+    ),
+    path(
+        "organizations/<slug:slug>/tax-exemption",
+        operator_organizations.TenantExemption.as_view(),
+        name="operator_exemption",
+    ),
+    path("models", operator_catalog.CatalogModels.as_view(), name="operator_models"),
+    path("models/<int:model_id>", operator_catalog.CatalogModel.as_view(), name="operator_model"),
+    path("models/<int:model_id>/prices", operator_catalog.CatalogPrices.as_view(), name="operator_prices"),
+    path(
+        "models/<int:model_id>/prices/preview",
+        operator_catalog.CatalogPricePreview.as_view(),
+        name="operator_price_preview",
+    ),
+    path(
+        "models/<int:model_id>/deployments",
+        operator_catalog.ModelDeployments.as_view(),
+        name="operator_model_deployments",
+    ),
+    path("deployments", operator_catalog.Deployments.as_view(), name="operator_deployments"),
+    path("deployments/<int:deployment_id>", operator_catalog.Deployment.as_view(), name="operator_deployment"),
+    path("discounts", operator_catalog.Discounts.as_view(), name="operator_discounts"),
+    path("discounts/preview", operator_catalog.DiscountPreview.as_view(), name="operator_discount_preview"),
+    path(
+        "discounts/<int:discount_id>/end", operator_catalog.DiscountEnd.as_view(), name="operator_discount_end"
+    ),
+    path("agreed-prices", operator_catalog.AgreedPrices.as_view(), name="operator_agreed_prices"),
+    path("volume-tiers", operator_catalog.VolumeTiers.as_view(), name="operator_volume_tiers"),
+    path("volume-tiers/preview", operator_catalog.VolumeTiersPreview.as_view(), name="operator_volume_tiers_preview"),
+    path("invoices", operator_money.IssuedInvoices.as_view(), name="operator_invoices"),
+    path("invoices/month", operator_money.IssuedMonth.as_view(), name="operator_month"),
+    path("invoices/<int:invoice_id>", operator_money.IssuedInvoice.as_view(), name="operator_invoice"),
+    path("invoices/<int:invoice_id>/pdf", operator_money.IssuedInvoicePdf.as_view(), name="operator_invoice_pdf"),
+    path("invoices/<int:invoice_id>/usage", operator_money.IssuedInvoiceUsage.as_view(), name="operator_invoice_usage"),
+    path(
+        "invoices/<int:invoice_id>/credit-notes",
+        operator_money.InvoiceCreditNotes.as_view(),
+        name="operator_invoice_credit_notes",
+    ),
+    path("invoices/<int:invoice_id>/payment", operator_money.InvoicePayment.as_view(), name="operator_invoice_payment"),
+    path("invoices/<int:invoice_id>/void", operator_money.InvoiceVoid.as_view(), name="operator_invoice_void"),
+    path(
+        "invoices/<int:invoice_id>/write-off",
+        operator_money.InvoiceWriteOff.as_view(),
+        name="operator_invoice_write_off",
+    ),
+    path("invoice-runs", operator_money.InvoiceRuns.as_view(), name="operator_invoice_runs"),
+    path("invoice-runs/<int:run_id>", operator_money.InvoiceRunDetail.as_view(), name="operator_invoice_run"),
+    path(
+        "credit-notes/<int:credit_note_id>/pdf",
+        operator_money.IssuedCreditNotePdf.as_view(),
+        name="operator_credit_note_pdf",
+    ),
+    path("promo-codes", operator_money.IssuedCodes.as_view(), name="operator_promo_codes"),
+    path("promo-codes/<int:promo_code_id>", operator_money.IssuedCode.as_view(), name="operator_promo_code"),
+    path("tax-rates", operator_money.TaxRates.as_view(), name="operator_tax_rates"),
+    path("payment-events", operator_money.PaymentEvents.as_view(), name="operator_payment_events"),
+    path(
+        "payment-events/<int:event_id>/replay",
+        operator_money.PaymentEventReplay.as_view(),
+        name="operator_payment_event_replay",
+    ),
+    path("operations", operator_service.Operations.as_view(), name="operator_operations"),
+    path("capacity", operator_service.Capacity.as_view(), name="operator_capacity"),
+    path("reconciliation", operator_service.Reconciliation.as_view(), name="operator_reconciliation"),
+    path("reconciliation/file", operator_service.ReconciliationFile.as_view(), name="operator_reconciliation_file"),
+    path("reconciliation/closes", operator_service.PeriodCloses.as_view(), name="operator_period_closes"),
+    path("retention", operator_service.Retention.as_view(), name="operator_retention"),
+    path("audit", operator_service.ServiceAudit.as_view(), name="operator_audit"),
+    path("audit/file", operator_service.ServiceAuditFile.as_view(), name="operator_audit_file"),
+    path("keys", operator_service.OperatorKeys.as_view(), name="operator_keys"),
+    path("keys/<int:operator_key_id>", operator_service.OperatorKeyDetail.as_view(), name="operator_key"),
+]
+
 urlpatterns = [
     path("api/docs", management_docs, name="docs"),
     path("api/docs/inference", inference_docs, name="inference_docs"),
@@ -79,6 +180,7 @@ urlpatterns = [
     path("api/organizations", organizations.Organizations.as_view(), name="organizations"),
     path("api/organizations/<slug:slug>", organizations.OrganizationDetail.as_view(), name="organization"),
     path("api/organizations/<slug:slug>/", include(organization_paths)),
+    path("api/operator/", include(operator_paths)),
     path("v1/openapi.json", SpectacularJSONAPIView.as_view(), name="openapi"),
     path("webhooks/stripe", stripe_webhook, name="stripe_webhook"),
 ]

@@ -66,6 +66,8 @@ OPERATOR_PAGES: Pages = [
             (_("Overview"), "house", "operator_home"),
             (_("Operations"), "activity", "operations"),
             (_("Organizations"), "building-2", "operator_organizations"),
+            (_("Audit log"), "history", "operator_audit"),
+            (_("Operator keys"), "lock", "operator_keys"),
         ],
     ),
     (

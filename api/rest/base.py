@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from django import forms
@@ -10,13 +11,14 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serial
 from rest_framework import serializers
 from rest_framework.authentication import SessionAuthentication
 from rest_framework.exceptions import ValidationError
-from rest_framework.permissions import IsAuthenticated
+from rest_framework.permissions import SAFE_METHODS, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from api.rest.authentication import ManagementKeyAuthentication, ManagementThrottle
 from api.rest.errors import RestErrors
+from portal import access
 
 PAGE_LIMIT = 200
 DEFAULT_LIMIT = 50
@@ -35,6 +37,19 @@ class ManagementView(RestErrors, APIView):
     def person(self) -> Any:
         """The user who acts; behind IsAuthenticated."""
         return self.request.user
+
+
+class OperatorView(ManagementView):
+    """There for operators only, signed in or with an operator key; one that only reads gets 403 where something
+    changes."""
+
+    # Of views whose POST only computes.
+    changes_nothing = False
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        changes = request.method not in SAFE_METHODS and not self.changes_nothing
+        access.require_operator(request.user, changes=changes)
 
 
 class PageQuery(serializers.Serializer[Any]):
@@ -92,14 +107,22 @@ def by_id(rows: Any) -> Callable[[int | None, int], tuple[Sequence[Any], int | N
     return load
 
 
-def check_form(form: forms.Form) -> None:
-    """Raises the errors of a page's own form, so that page and API refuse the same."""
+def check_form(form: forms.BaseForm, names: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Raises the errors of a page's own form, so that page and API refuse the same. `names`: what the API calls fields
+    that the form calls otherwise."""
     if not form.is_valid():
-        raise ValidationError({name: [str(each) for each in errors] for name, errors in form.errors.items()})
+        raise ValidationError(
+            {names.get(name, name): [str(each) for each in errors] for name, errors in form.errors.items()}
+        )
 
 
 def lists(
-    operation_id: str, item: type[serializers.Serializer[Any]], *, tag: str, summary: str
+    operation_id: str,
+    item: type[serializers.Serializer[Any]],
+    *,
+    tag: str,
+    summary: str,
+    filters: Sequence[OpenApiParameter] = (),
 ) -> Callable[[View], View]:
     """The schema of a GET that answers with a page."""
     described: Callable[[View], View] = extend_schema(
@@ -108,6 +131,7 @@ def lists(
         summary=summary,
         description=f"{summary}.",
         parameters=[
+            *filters,
             OpenApiParameter("after", int, description="`next` of the page before."),
             OpenApiParameter("limit", int, description=f"1 to {PAGE_LIMIT}; {DEFAULT_LIMIT} if not given."),
         ],

@@ -9,7 +9,15 @@ from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.views import APIView, exception_handler
 
-from billing.errors import BillingError, InvalidAccount, InvalidAmount, InvalidPeriod
+from billing.errors import (
+    BillingError,
+    InvalidAccount,
+    InvalidAmount,
+    InvalidFee,
+    InvalidPeriod,
+    InvalidPrice,
+    InvalidTaxRate,
+)
 from portal.access import TwoFactorNeeded
 from portal.alerts.webhooks import WebhookRefused
 from portal.api_keys.redaction import redact
@@ -26,7 +34,17 @@ _CODES = {
     429: "rate_limit_exceeded",
 }
 # Wrong in what was sent; every other refusal of a service is of a state that does not allow it.
-_BAD_INPUT = (NameHoldsKey, WebhookRefused, QuotaOutOfScope, InvalidAccount, InvalidAmount, InvalidPeriod)
+_BAD_INPUT = (
+    NameHoldsKey,
+    WebhookRefused,
+    QuotaOutOfScope,
+    InvalidAccount,
+    InvalidAmount,
+    InvalidFee,
+    InvalidPeriod,
+    InvalidPrice,
+    InvalidTaxRate,
+)
 
 
 class RestErrors(APIView):

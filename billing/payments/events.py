@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 # Enqueued again by beat when no worker has come so long: a broker that was away.
 _STALE = timedelta(minutes=2)
 _ATTEMPTS = 8
+OUTCOMES = tuple(EventOutcome.values)
 OPEN_OUTCOMES = (EventOutcome.RECEIVED, EventOutcome.FAILED, EventOutcome.UNMATCHED)
 
 

@@ -177,6 +177,18 @@ class RotateForm(forms.Form):
         return timedelta(hours=int(self.cleaned_data["overlap"]))
 
 
+class OperatorKeyForm(forms.Form):
+    """Without `may_change` the key only reads. It always ends."""
+
+    name = forms.CharField(max_length=100, help_text=_("Which program acts with it, such as dashboard."))
+    may_change = forms.BooleanField(required=False, label=_("May change things, not only read"))
+    expires = forms.ChoiceField(choices=[(days, LIFETIMES[days]) for days in ("7", "30", "90")], initial="30")
+    networks = NetworksField()
+
+    def expires_at(self) -> datetime:
+        return timezone.now() + timedelta(days=int(self.cleaned_data["expires"]))
+
+
 class ManagementKeyForm(forms.Form):
     name = forms.CharField(max_length=100, help_text=_("Which program acts with it, such as terraform."))
     role = forms.ChoiceField(help_text=_("What it may do, as for a member."))

@@ -98,5 +98,5 @@ def mark_used(key: PersonalKey, now: datetime) -> None:
     """Lazily: at most one write a step, also when two calls come at once."""
     if key.last_used_at is not None and now - key.last_used_at < USED_STEP:
         return
-    keys = type(key)._default_manager.filter(id=key.pk)
+    keys = type(key)._default_manager.filter(pk=key.pk)
     keys.filter(Q(last_used_at=None) | Q(last_used_at__lt=now - USED_STEP)).update(last_used_at=now)

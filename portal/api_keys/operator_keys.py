@@ -10,6 +10,7 @@ from allauth.mfa.utils import is_mfa_enabled
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from portal.api_keys import secrets
 from portal.api_keys.models import OperatorKey
@@ -34,7 +35,7 @@ def issue(
     """For an operator (the caller checks); NotPossible without a second factor. A repeat makes a second key."""
     if not is_mfa_enabled(maker):
         raise NotPossible(
-            "Set up two-factor authentication in your account first: an operator key opens every customer."
+            _("Set up two-factor authentication in your account first: an operator key opens every customer.")
         )
     refuse_key_as_name(name)
     secret = secrets.generate(secrets.Kind.OPERATOR)

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db import connection, transaction
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from portal.api_keys import secrets
 from portal.api_keys.models import ApiKey, Purpose, RetiredSecret
@@ -59,7 +60,9 @@ def issue(
     """A repeat makes a second key."""
     refuse_key_as_name(name)
     if project.is_archived:
-        raise NotPossible(f"The project {project.name!r} is archived; restore it, or choose another one.")
+        raise NotPossible(
+            _("The project %(name)s is archived; restore it, or choose another one.") % {"name": repr(project.name)}
+        )
     secret = secrets.generate()
     api_key = ApiKey.objects.create(
         project=project,

@@ -169,7 +169,7 @@ def end_retired(request: HttpRequest, slug: str, api_key_id: int, retired_id: in
     if retired is None:
         raise Http404("No such secret.")
     services.end_retired(api_key=found, retired=retired, actor=member.user)
-    messages.success(request, f"The secret {retired.prefix}… is refused from now on.")
+    messages.success(request, _("The secret %(prefix)s… is refused from now on.") % {"prefix": retired.prefix})
     return redirect("portal:api_key", slug, api_key_id)
 
 
@@ -179,5 +179,7 @@ def revoke(request: HttpRequest, slug: str, api_key_id: int) -> HttpResponse:
     member = access.member_for(request.user, slug, Permission.MANAGE_KEYS)
     found = access.api_key_for(request.user, slug, api_key_id)
     services.revoke(api_key=found, actor=member.user)
-    messages.success(request, f"The key {found.name} is revoked; calls with it are refused from now on.")
+    messages.success(
+        request, _("The key %(name)s is revoked; calls with it are refused from now on.") % {"name": found.name}
+    )
     return redirect("portal:api_keys", slug)

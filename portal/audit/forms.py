@@ -6,8 +6,9 @@ from zoneinfo import ZoneInfo
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from portal.audit.selectors import SUBJECTS, EventFilters
+from portal.audit.selectors import SERVICE_SUBJECTS, SUBJECTS, EventFilters
 from portal.organizations.models import Organization
+from portal.organizations.selectors import organization_by_slug
 
 
 class AuditFilterForm(forms.Form):
@@ -19,10 +20,10 @@ class AuditFilterForm(forms.Form):
     start = forms.DateField(required=False, label=_("From"), widget=forms.DateInput({"type": "date"}))
     end = forms.DateField(required=False, label=_("Until"), widget=forms.DateInput({"type": "date"}))
 
-    def filters(self, organization: Organization) -> EventFilters:
-        """Days are those of the organization's zone; the last one is included."""
+    def filters(self, time_zone: str) -> EventFilters:
+        """Days are those of this zone; the last one is included."""
         data = self.cleaned_data if self.is_valid() else getattr(self, "cleaned_data", {})
-        zone = ZoneInfo(organization.time_zone)
+        zone = ZoneInfo(time_zone)
         start, end = data.get("start"), data.get("end")
         return EventFilters(
             about=data.get("about", ""),
@@ -31,3 +32,17 @@ class AuditFilterForm(forms.Form):
             start=datetime(start.year, start.month, start.day, tzinfo=zone) if start else None,
             end=datetime(end.year, end.month, end.day, tzinfo=zone) + timedelta(days=1) if end else None,
         )
+
+
+class ServiceAuditFilterForm(AuditFilterForm):
+    """For operators: events of every organization, or of one."""
+
+    about = forms.ChoiceField(required=False, choices=[("", _("Everything")), *SERVICE_SUBJECTS.items()])
+    organization = forms.SlugField(required=False, max_length=60, help_text=_("Its short name."))
+
+    def clean_organization(self) -> Organization | None:
+        slug = self.cleaned_data["organization"]
+        found = organization_by_slug(slug) if slug else None
+        if slug and found is None:
+            raise forms.ValidationError(f"There is no organization '{slug}'.")
+        return found

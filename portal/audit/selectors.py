@@ -52,6 +52,26 @@ ACTIONS = {
     "credit.granted": "gave credit to",
     "billing.terms_changed": "changed the credit limit of",
     "billing.details_changed": "changed the billing details of",
+    "operator.made": "made an operator of",
+    "operator.acting_started": "began to act for",
+    "operator.acting_stopped": "stopped acting for",
+    "operator_key.issued": "created the operator key",
+    "operator_key.revoked": "revoked the operator key",
+    "model.added": "added the model",
+    "model.changed": "changed the model",
+    "deployment.added": "added the deployment",
+    "deployment.changed": "changed the deployment",
+    "price.set": "set a price of",
+    "price.discounted": "gave a discount on",
+    "price.discount_ended": "ended the discount",
+    "volume_tiers.changed": "changed the",
+    "invoice_run.started": "started the invoice run",
+    "period.closed": "closed the month",
+    "promo_code.made": "made the promo code",
+    "promo_code.switched_on": "switched on the promo code",
+    "promo_code.switched_off": "switched off the promo code",
+    "tax_rate.set": "set the tax rate",
+    "payment_event.replayed": "replayed the payment event",
 }
 
 
@@ -67,6 +87,21 @@ SUBJECTS = {
     "credit": _("Credit"),
     "alert_rule": _("Alerts"),
     "webhook": _("Webhooks"),
+}
+# The same of what operators do for the whole service.
+SERVICE_SUBJECTS = {
+    **SUBJECTS,
+    "operator": _("Operators"),
+    "operator_key": _("Operator keys"),
+    "model": _("Models"),
+    "deployment": _("Deployments"),
+    "price": _("Prices"),
+    "invoice_run": _("Invoice runs"),
+    "invoice": _("Invoices"),
+    "period": _("Closed months"),
+    "promo_code": _("Promo codes"),
+    "tax_rate": _("Tax rates"),
+    "payment_event": _("Payment events"),
 }
 
 
@@ -104,8 +139,10 @@ class EventPage:
     next: int | None
 
 
-def _events(organization: Organization, filters: EventFilters) -> QuerySet[AuditEvent]:
-    events = AuditEvent.objects.filter(organization=organization).order_by("-id")
+def _events(organization: Organization | None, filters: EventFilters) -> QuerySet[AuditEvent]:
+    events = AuditEvent.objects.select_related("organization").order_by("-id")
+    if organization is not None:
+        events = events.filter(organization=organization)
     if filters.about:
         events = events.filter(action__startswith=f"{filters.about}.")
     if filters.person:
@@ -124,9 +161,12 @@ def _events(organization: Organization, filters: EventFilters) -> QuerySet[Audit
 
 
 def event_page(
-    organization: Organization, filters: EventFilters, *, after: int | None = None, limit: int = 50
+    organization: Organization | None, filters: EventFilters, *, after: int | None = None, limit: int = 50
 ) -> EventPage:
-    """Newest first, one query; `after` is the `next` of the page before."""
+    """Newest first, one query; `after` is the `next` of the page before.
+
+    Without an organization everything, for operators: also what concerns the service as a whole.
+    """
     events = _events(organization, filters)
     if after is not None:
         events = events.filter(id__lt=after)
@@ -134,7 +174,7 @@ def event_page(
     return EventPage(rows[:limit], rows[limit - 1].id if len(rows) > limit else None)
 
 
-def all_events(organization: Organization, filters: EventFilters) -> Iterator[AuditEvent]:
+def all_events(organization: Organization | None, filters: EventFilters) -> Iterator[AuditEvent]:
     """Every event, newest first, a thousand at a time."""
     after: int | None = None
     while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import models
+from django.db import connection, models
 
 from portal.api_keys.redaction import redact
 from portal.audit.models import AuditEvent
@@ -24,13 +24,17 @@ def record_event(
     before: dict[str, Any] | None = None,
     after: dict[str, Any] | None = None,
     reason: str = "",
-) -> AuditEvent:
+    once: bool = False,
+) -> None:
     """`before` and `after` hold the changed fields as JSON values. Without an actor the service itself did it.
 
-    From where it was done comes from the request under way (`origin.py`). Keys are cut out of all text.
+    From where it was done comes from the request under way (`origin.py`). Keys are cut out of all text. With `once`,
+    for acts that a repeat does not do again, the first event of this action on this subject stays the only one.
     """
     origin = current()
-    return AuditEvent.objects.create(
+    if once and _is_recorded(organization_id, action, subject):
+        return
+    AuditEvent.objects.create(
         organization_id=organization_id,
         actor=actor,
         actor_label=actor.email if actor else SYSTEM,
@@ -45,3 +49,12 @@ def record_event(
         user_agent=redact(origin.user_agent),
         credential=origin.credential,
     )
+
+
+def _is_recorded(organization_id: int | None, action: str, subject: models.Model) -> bool:
+    """Decided one after the other: the lock is held until the transaction of the act ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"{action} {subject.pk}"])
+    return AuditEvent.objects.filter(
+        organization_id=organization_id, action=action, subject_id=str(subject.pk)
+    ).exists()

@@ -19,7 +19,7 @@ from portal.permissions import Permission
 PAGE_SIZE = 50
 COLUMNS = [
     "id", "time_utc", "who", "through", "action", "subject_type", "subject_id", "subject", "before", "after", "reason",
-    "address", "user_agent",
+    "address", "user_agent", "organization",
 ]  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def audit(request: HttpRequest, slug: str) -> HttpResponse:
     before = request.GET.get("before", "")
     page = selectors.event_page(
         member.organization,
-        form.filters(member.organization),
+        form.filters(member.organization.time_zone),
         after=int(before) if before.isdigit() else None,
         limit=PAGE_SIZE,
     )
@@ -49,19 +49,19 @@ def export(request: HttpRequest, slug: str) -> HttpResponseBase:
     """Everything that the filters leave, oldest last; streamed."""
     member = access.member_for(request.user, slug, Permission.VIEW_AUDIT)
     return file_response(
-        request, member.organization, AuditFilterForm(request.GET or None).filters(member.organization)
+        request, member.organization, AuditFilterForm(request.GET or None).filters(member.organization.time_zone)
     )
 
 
 def file_response(
-    request: HttpRequest, organization: Organization, filters: selectors.EventFilters
+    request: HttpRequest, organization: Organization | None, filters: selectors.EventFilters
 ) -> HttpResponseBase:
-    """The events as CSV, streamed."""
-    name = f"audit-{organization.slug}.csv"
+    """The events as CSV, streamed; None: of the whole service."""
+    name = f"audit-{organization.slug if organization else 'service'}.csv"
     return csv_response(request, name=name, header=COLUMNS, rows=_rows(organization, filters))
 
 
-def _rows(organization: Organization, filters: selectors.EventFilters) -> Iterator[list[object]]:
+def _rows(organization: Organization | None, filters: selectors.EventFilters) -> Iterator[list[object]]:
     for event in selectors.all_events(organization, filters):
         yield [
             event.id,
@@ -77,4 +77,5 @@ def _rows(organization: Organization, filters: selectors.EventFilters) -> Iterat
             event.reason,
             event.address,
             event.user_agent,
+            event.organization.slug if event.organization else "",
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.core.cache import cache
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from billing.accounts import selectors as accounts
 from billing.accounts import services as billing_accounts
@@ -109,7 +110,7 @@ def redeem_code(*, organization: Organization, text: str, actor: User) -> Credit
     """The code's credit. Wrong codes are counted: whoever tries too many waits. Raises PromoCodeRefused."""
     tries_key = f"promo-tries:{organization.id}"
     if cache.get(tries_key, 0) >= PROMO_TRIES:
-        raise PromoCodeRefused("too_many_tries", "Too many wrong codes. Try again in an hour.")
+        raise PromoCodeRefused("too_many_tries", str(_("Too many wrong codes. Try again in an hour.")))
     try:
         return _redeem_code(organization, text, actor)
     except PromoCodeRefused:

@@ -147,7 +147,7 @@ def price(request: HttpRequest, model_id: int) -> HttpResponse:
 @login_required
 def deployment_new(request: HttpRequest, model_id: int) -> HttpResponse:
     access.require_operator(request.user)
-    return _deployment_form(request, Deployment(model=rows.model(model_id)))
+    return _deployment_form(request, rows.new_deployment(rows.model(model_id)))
 
 
 @login_required

@@ -116,6 +116,7 @@ def refund(*, top_up: TopUp, amount_minor: int, reason: str, key: str, actor: Us
         label=str(top_up),
         after={"amount_minor": made.amount_minor, "tax_minor": made.tax_minor},
         reason=reason,
+        once=True,
     )
 
 
@@ -131,6 +132,7 @@ def credit_invoice(*, invoice: Invoice, total_minor: int, reason: str, key: str,
         subject=note,
         after={"invoice": invoice.number, "total_minor": total_minor},
         reason=reason,
+        once=True,
     )
 
 

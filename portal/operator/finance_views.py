@@ -11,6 +11,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
@@ -67,7 +68,7 @@ def promo_codes(request: HttpRequest) -> HttpResponse:
         except BillingError as error:
             form.add_error(None, str(error))
         else:
-            messages.success(request, f"The code is {made.code}.")
+            messages.success(request, _("The code is %(code)s.") % {"code": made.code})
             return redirect("portal:operator_promo_codes")
     page = Paginator(credits_.promo_codes(), PAGE_SIZE).get_page(request.GET.get("page"))
     status = 400 if form.errors else 200
@@ -125,7 +126,7 @@ def payment_event_replay(request: HttpRequest, event_id: int) -> HttpResponse:
     actor = access.require_operator(request.user)
     found = rows.payment_event(event_id)
     services.replay_event(event=found, actor=actor)
-    messages.success(request, f"{found.event_id} is worked again.")
+    messages.success(request, _("%(event_id)s is worked again.") % {"event_id": found.event_id})
     return redirect("portal:operator_events")
 
 
@@ -174,7 +175,7 @@ def refund(request: HttpRequest, slug: str, top_up_id: int) -> HttpResponse:
             actor=actor,
         )
 
-    _try(request, form, act, "The money is on its way back.")
+    _try(request, form, act, _("The money is on its way back."))
     return redirect("portal:operator_money", slug)
 
 
@@ -214,7 +215,7 @@ def fee_end(request: HttpRequest, slug: str, fee_id: int) -> HttpResponse:
     def act() -> None:
         services.end_fee(organization=tenant, fee_id=found, ends_on=form.cleaned_data["ends_on"], actor=actor)
 
-    _try(request, form, act, "The fee ends then.")
+    _try(request, form, act, _("The fee ends then."))
     return redirect("portal:operator_money", slug)
 
 
@@ -231,7 +232,7 @@ def exemption(request: HttpRequest, slug: str) -> HttpResponse:
     return redirect("portal:operator_money", slug)
 
 
-def _try(request: HttpRequest, form: Any, act: Callable[[], None], done: str) -> None:
+def _try(request: HttpRequest, form: Any, act: Callable[[], None], done: str | Promise) -> None:
     """Do it if the form is good; what is refused is said on the page that follows."""
     if not form.is_valid():
         for name, errors in form.errors.items():
@@ -279,7 +280,7 @@ def invoice_act(request: HttpRequest, invoice_id: int, act: str) -> HttpResponse
                 key=f"operator:{note.cleaned_data['key']}",
                 actor=actor,
             ),
-            "The credit note is issued.",
+            _("The credit note is issued."),
         )
     elif act == "payment":
         payment = PaymentForm(request.POST)
@@ -287,11 +288,15 @@ def invoice_act(request: HttpRequest, invoice_id: int, act: str) -> HttpResponse
             request,
             payment,
             lambda: services.record_payment(invoice=found, reference=payment.cleaned_data["reference"], actor=actor),
-            "The payment is booked.",
+            _("The payment is booked."),
         )
     else:
         form = ReasonForm(request.POST, prefix=act)
-        done = "The invoice is void; its usage is free for another." if act == "void" else "The invoice is written off."
+        done = (
+            _("The invoice is void; its usage is free for another.")
+            if act == "void"
+            else _("The invoice is written off.")
+        )
         take = services.void_invoice if act == "void" else services.write_off
         _try(request, form, lambda: take(invoice=found, reason=form.cleaned_data["reason"], actor=actor), done)
     return redirect("portal:operator_invoice", invoice_id)

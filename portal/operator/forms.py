@@ -62,14 +62,14 @@ class ActingForm(forms.Form):
     """How an operator enters an organization's pages."""
 
     role = forms.ChoiceField(
-        choices=[("viewer", "Look, change nothing"), ("admin", "Do what an admin may")], label=_("In order to")
+        choices=[("viewer", _("Look, change nothing")), ("admin", _("Do what an admin may"))], label=_("In order to")
     )
     reason = forms.CharField(max_length=300, help_text=_("The organization sees it in its audit log."))
 
 
 class RunForm(forms.Form):
     period = forms.CharField(max_length=7, label=_("Month"), widget=forms.TextInput({"type": "month"}))
-    action = forms.ChoiceField(choices=[("preview", "Preview"), ("run", "Run")])
+    action = forms.ChoiceField(choices=[("preview", _("Preview")), ("run", _("Run"))])
 
     def clean_period(self) -> str:
         period = str(self.cleaned_data["period"])

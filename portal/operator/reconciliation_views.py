@@ -49,7 +49,11 @@ def rates_csv(request: HttpRequest) -> HttpResponse:
     form = PeriodForm({"period": request.GET.get("period", f"{timezone.now():%Y-%m}")})
     if not form.is_valid():
         return HttpResponse("Name a month: ?period=YYYY-MM", status=400, content_type="text/plain")
-    period = form.cleaned_data["period"]
+    return rates_response(form.cleaned_data["period"])
+
+
+def rates_response(period: str) -> HttpResponse:
+    """The match rates of a month as CSV."""
     response = HttpResponse(content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="reconciliation-{period}.csv"'
     writer = csv.writer(response)

@@ -12,6 +12,8 @@ from billing.fees import selectors as fees
 from billing.invoices import selectors as invoices
 from billing.invoices.models import CreditNote, Invoice
 from billing.payments.models import PaymentEvent
+from billing.pricing import selectors as pricing
+from billing.pricing.models import Discount
 from portal.api_keys.models import OperatorKey
 from portal.catalog.models import Deployment, Model
 from portal.operator.models import InvoiceRun
@@ -35,8 +37,17 @@ def model(model_id: int) -> Model:
     return _found(Model.objects.filter(id=model_id).first(), "model")
 
 
+def new_deployment(of: Model) -> Deployment:
+    """Not saved yet."""
+    return Deployment(model=of)
+
+
 def deployment(deployment_id: int) -> Deployment:
     return _found(Deployment.objects.filter(id=deployment_id).select_related("model").first(), "deployment")
+
+
+def discount(discount_id: int) -> Discount:
+    return _found(pricing.find_discount(discount_id), "discount")
 
 
 def invoice(invoice_id: int) -> Invoice:

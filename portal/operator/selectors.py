@@ -141,7 +141,7 @@ def reconciled(now: datetime) -> Reconciled:
     )
 
 
-def kept() -> list[tuple[str, str, str]]:
+def kept() -> list[tuple[str | Promise, str | Promise, str]]:
     """What is kept, how long, and the setting that says so."""
     months, receipts, responses = (
         settings.USAGE_RETENTION_MONTHS,
@@ -149,26 +149,32 @@ def kept() -> list[tuple[str, str, str]]:
         settings.RESPONSE_RETENTION_DAYS,
     )
     return [
-        ("Prompts and answers of calls", "Never kept", ""),
+        (_("Prompts and answers of calls"), _("Never kept"), ""),
         (
-            "Responses with their prompts, unless the caller sent store: false",
-            f"{responses} days after their last use" if responses else "Never kept",
+            _("Responses with their prompts, unless the caller sent store: false"),
+            _("%(days)s days after their last use") % {"days": responses} if responses else _("Never kept"),
             "RESPONSE_RETENTION_DAYS",
         ),
-        ("Answers under an Idempotency-Key", "24 hours", ""),
+        (_("Answers under an Idempotency-Key"), _("24 hours"), ""),
         (
-            "Usage records",
-            f"{months} months after their month, once it is closed, invoiced and summed" if months else "For ever",
+            _("Usage records"),
+            _("%(months)s months after their month, once it is closed, invoiced and summed") % {"months": months}
+            if months
+            else _("For ever"),
             "USAGE_RETENTION_MONTHS",
         ),
         (
-            "Receipts of engines",
-            f"{receipts} days after a closed month" if receipts else "For ever",
+            _("Receipts of engines"),
+            _("%(days)s days after a closed month") % {"days": receipts} if receipts else _("For ever"),
             "RECEIPT_RETENTION_DAYS",
         ),
-        ("Sums by hour and day", "For ever", ""),
-        ("Ledger, invoices, credit notes, payments", "For ever", ""),
-        ("Exported files", f"{settings.EXPORT_RETENTION_DAYS} days", "EXPORT_RETENTION_DAYS"),
+        (_("Sums by hour and day"), _("For ever"), ""),
+        (_("Ledger, invoices, credit notes, payments"), _("For ever"), ""),
+        (
+            _("Exported files"),
+            _("%(days)s days") % {"days": settings.EXPORT_RETENTION_DAYS},
+            "EXPORT_RETENTION_DAYS",
+        ),
     ]
 
 

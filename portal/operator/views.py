@@ -104,7 +104,7 @@ def grant_credit(request: HttpRequest, slug: str) -> HttpResponse:
         key=f"operator:{form.cleaned_data['key']}",
         actor=actor,
     )
-    messages.success(request, f"{organization.name} has the credit.")
+    messages.success(request, _("%(name)s has the credit.") % {"name": organization.name})
     return redirect("portal:operator_organization", slug)
 
 
@@ -142,6 +142,6 @@ def change_suspension(request: HttpRequest, slug: str) -> HttpResponse:
         actor=actor,
         reason=form.cleaned_data["reason"],
     )
-    state = "suspended; its calls are refused from now on" if is_suspended else "active again"
+    state = _("suspended; its calls are refused from now on") if is_suspended else _("active again")
     messages.success(request, f"{organization.name} is {state}.")
     return redirect("portal:operator_organization", slug)

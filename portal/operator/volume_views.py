@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
@@ -14,11 +15,12 @@ from django.views.decorators.http import require_POST
 
 from billing.errors import InvalidPrice, KeyReused
 from billing.pricing import selectors
+from billing.pricing.models import Discount
 from portal import access
 from portal.catalog import services
-from portal.catalog.forms import AnyModelDiscountForm, tier_forms
+from portal.catalog.forms import AnyModelDiscountForm, DiscountEndForm, tier_forms
 from portal.catalog.models import Model
-from portal.operator import previews
+from portal.operator import previews, rows
 from portal.operator import selectors as operator
 from portal.pages import operator_page
 
@@ -37,13 +39,16 @@ def _page(request: HttpRequest, status: int = 200, **extra: Any) -> HttpResponse
     context = {
         "tier_forms": tier_forms(tiers=selectors.volume_tiers()),
         "discount_form": AnyModelDiscountForm(),
-        "discounts": [
-            (row, tenant, row.effective_until is not None and row.effective_until <= now)
-            for row, tenant in operator.discounts()
-        ],
+        "discounts": [(row, tenant, _end_form(row, now)) for row, tenant in operator.discounts()],
         "agreed": [(version, tenant, models[version.model]) for version, tenant in operator.agreed_prices(now)],
     }
     return operator_page(request, SECTION, "portal/operator/volume.html", context | extra, status=status)
+
+
+def _end_form(discount: Discount, now: datetime) -> DiscountEndForm | None:
+    """None: it is over."""
+    is_over = discount.until is not None and discount.until <= now
+    return None if is_over else DiscountEndForm(auto_id=f"discount-{discount.id}-%s")
 
 
 @login_required
@@ -89,4 +94,22 @@ def discount(request: HttpRequest) -> HttpResponse:
         form.add_error(None, str(error))
         return _page(request, 400, discount_form=form)
     messages.success(request, _("The discount is given. It follows the list price while it lasts."))
+    return redirect("portal:operator_volume")
+
+
+@login_required
+@require_POST
+def discount_end(request: HttpRequest, discount_id: int) -> HttpResponse:
+    actor = access.require_operator(request.user)
+    found = rows.discount(discount_id)
+    form = DiscountEndForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, _("Say why the discount ends."))
+        return redirect("portal:operator_volume")
+    try:
+        services.stop_discount(discount=found, reason=form.cleaned_data["reason"], actor=actor)
+    except InvalidPrice as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("The discount has ended. Calls that began before keep their price."))
     return redirect("portal:operator_volume")

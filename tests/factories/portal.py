@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from allauth.account.models import EmailAddress
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
 from django.utils import timezone
 
 from portal.catalog.models import Deployment, Model
@@ -25,6 +26,10 @@ def make_user(name: str, *, is_operator: bool = False) -> User:
     )
     EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
     return user
+
+
+def set_up_second_factor(user: User) -> None:
+    TOTP.activate(user, generate_totp_secret())
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,7 @@ OPERATOR_POST_ONLY = {
     "operator_price",
     "operator_discount",
     "operator_any_discount",
+    "operator_discount_end",
     "operator_tiers",
     "operator_period_close",
     "operator_invoice_run",
@@ -113,6 +114,7 @@ OPERATOR_POST_ONLY = {
     "operator_exemption",
     "operator_promo_code_switch",
     "operator_event_replay",
+    "operator_key_revoke",
 }
 PUBLIC = {"front", "models"}
 # Of the management API: who may call which method of an organization's paths.
@@ -173,6 +175,61 @@ REST: dict[str, dict[str, str]] = {
     "delivery_resend": {"post": "oab"},
 }
 REST_CALLS = [(name, method) for name, methods in REST.items() for method in methods]
+# Of the operator's paths: the methods, and in capitals those that an operator key which only reads may call.
+OPERATOR_REST: dict[str, str] = {
+    "operator_overview": "GET",
+    "operator_organizations": "GET",
+    "operator_organization": "GET",
+    "operator_credit": "post",
+    "operator_terms": "put",
+    "operator_suspension": "put",
+    "operator_money": "GET",
+    "operator_refund": "post",
+    "operator_fees": "post",
+    "operator_fee_end": "post",
+    "operator_exemption": "put",
+    "operator_models": "GET post",
+    "operator_model": "GET patch",
+    "operator_prices": "GET post",
+    "operator_price_preview": "POST",
+    "operator_model_deployments": "post",
+    "operator_deployments": "GET",
+    "operator_deployment": "GET patch",
+    "operator_discounts": "GET post",
+    "operator_discount_preview": "POST",
+    "operator_discount_end": "post",
+    "operator_agreed_prices": "GET",
+    "operator_volume_tiers": "GET put",
+    "operator_volume_tiers_preview": "POST",
+    "operator_invoices": "GET",
+    "operator_month": "GET",
+    "operator_invoice": "GET",
+    "operator_invoice_pdf": "GET",
+    "operator_invoice_usage": "GET",
+    "operator_invoice_credit_notes": "post",
+    "operator_invoice_payment": "post",
+    "operator_invoice_void": "post",
+    "operator_invoice_write_off": "post",
+    "operator_invoice_runs": "GET post",
+    "operator_invoice_run": "GET",
+    "operator_credit_note_pdf": "GET",
+    "operator_promo_codes": "GET post",
+    "operator_promo_code": "patch",
+    "operator_tax_rates": "GET post",
+    "operator_payment_events": "GET",
+    "operator_payment_event_replay": "post",
+    "operator_operations": "GET",
+    "operator_capacity": "GET",
+    "operator_reconciliation": "GET",
+    "operator_reconciliation_file": "GET",
+    "operator_period_closes": "post",
+    "operator_retention": "GET",
+    "operator_audit": "GET",
+    "operator_audit_file": "GET",
+    "operator_keys": "GET",
+    "operator_key": "delete",
+}
+OPERATOR_CALLS = [(name, method) for name, methods in OPERATOR_REST.items() for method in methods.split()]
 
 
 @pytest.fixture(scope="module")
@@ -211,13 +268,21 @@ API_PATHS = named(api_urls.organization_paths) | {
 }
 
 
+OPERATOR_PATHS = named(api_urls.operator_paths)
+
+
+def methods_of(paths: dict[str, URLPattern]) -> dict[str, set[str]]:
+    known = ("get", "post", "put", "patch", "delete")
+    return {
+        name: {method for method in known if hasattr(pattern.callback.cls, method)}  # type: ignore[attr-defined]
+        for name, pattern in paths.items()
+    }
+
+
 def test_the_table_knows_every_page_and_path() -> None:
     assert set(PAGES) == set(MEMBER_PAGES)
-    methods = {
-        name: {method for method in ("get", "post", "put", "patch", "delete") if hasattr(pattern.callback.cls, method)}  # type: ignore[attr-defined]
-        for name, pattern in API_PATHS.items()
-    }
-    assert {name: set(row) for name, row in REST.items()} == methods
+    assert {name: set(row) for name, row in REST.items()} == methods_of(API_PATHS)
+    assert {name: set(row.lower().split()) for name, row in OPERATOR_REST.items()} == methods_of(OPERATOR_PATHS)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -278,6 +343,41 @@ def test_path_answers_whom_the_table_names(name: str, method: str, world: World)
     assert send(world.program("owner"), method, elsewhere) == 404
     if set(API_PATHS[name].pattern.converters) - {"slug", "project_slug"}:
         assert send(world.browser("outsider"), method, elsewhere) == 404
+
+
+@pytest.mark.parametrize(("name", "method"), OPERATOR_CALLS)
+def test_operator_path_is_there_for_operators_only(name: str, method: str, world: World) -> None:
+    fields = OPERATOR_PATHS[name].pattern.converters
+    address = reverse(f"api:{name}", kwargs={field: world.arguments[field] for field in fields})
+    method, is_read = method.lower(), method.isupper()
+    done = {200, 201, 202, 204, 400, 409}
+    assert send(world.browser("operator"), method, address) in done
+    assert send(world.program("operator"), method, address) in done
+    assert send(world.program("reader"), method, address) in (done if is_read else {403})
+    for who in (*LETTERS.values(), "outsider"):
+        assert send(world.browser(who), method, address) == 404
+    for who in (*(role.value for role in Role), "operator as a member"):
+        assert send(world.program(who), method, address) == 404
+    assert send(world.browser("nobody"), method, address) == 401
+    if fields:
+        nobodys = {**unknown(world.arguments), "slug": "nowhere"}
+        missing = reverse(f"api:{name}", kwargs={field: nobodys[field] for field in fields})
+        assert send(world.program("operator"), method, missing) == 404
+
+
+@pytest.mark.parametrize(("name", "method"), REST_CALLS)
+def test_operator_key_opens_no_path_of_a_member(name: str, method: str, world: World) -> None:
+    """Nor that of an organization in which its maker is a member."""
+    for arguments in (world.arguments, {**world.arguments, "slug": world.elsewhere.slug}):
+        assert send(world.program("operator"), method, address_of(API_PATHS[name], arguments, "api")) == 404
+
+
+def test_operator_key_makes_no_organization_and_opens_no_page(world: World) -> None:
+    client = world.program("operator")
+    assert send(client, "post", "/api/organizations") == 403
+    assert client.get("/api/organizations").json()["data"] == []
+    assert client.get("/api/me").json()["operator_key"].startswith("operator (sk-tf-operator-")
+    assert send(client, "get", reverse("portal:operator_home")) == 302
 
 
 @pytest.mark.parametrize("role", Role)

@@ -8,7 +8,14 @@ import pytest
 from django.urls import URLPattern
 
 from portal import urls
-from tests.portal.test_access import MEMBER_PAGES, PAGES, REST
+from tests.portal.test_access import (
+    MEMBER_PAGES,
+    OPERATOR_PAGES,
+    OPERATOR_POST_ONLY,
+    OPERATOR_REST,
+    PAGES,
+    REST,
+)
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ COVERED: dict[str, tuple[list[str] | Because | None, list[str] | Because | None]
     "project_archive": (None, ["post project_archive"]),
     "project_restore": (None, ["post project_restore"]),
 }
-# Pages outside an organization. Those of the operator are one group.
+# Pages outside an organization and outside the operator's.
 ELSEWHERE: dict[str, str | Because] = {
     "front": Because("For visitors."),
     "home": Because("Sends a person to their organization."),
@@ -107,9 +114,68 @@ ELSEWHERE: dict[str, str | Because] = {
     "design": Because("Of a development machine."),
     "script_texts": Because("Words for the pages' scripts."),
 }
-OPERATOR = Because(
-    "Operators act in person and on record: a key for the whole service would be one secret that opens every customer."
+IN_PERSON = Because(
+    "An operator enters an organization's pages in person, under a banner (docs/adr/0093); a program that needs its "
+    "paths gets a management key of that organization."
 )
+# The operator's pages, as above; names of paths without "operator_".
+OPERATOR: dict[str, tuple[list[str] | Because | None, list[str] | Because | None]] = {
+    "operator_home": (["get overview", "get organizations", "get deployments"], None),
+    "operations": (["get operations"], None),
+    "operations_data": (["get operations"], None),
+    "operations_organizations": (["get organizations"], None),
+    "capacity": (["get capacity"], None),
+    "operator_audit": (["get audit"], None),
+    "operator_audit_export": (["get audit_file"], None),
+    "operator_keys": (
+        ["get keys"],
+        Because("A key that could make keys could not be taken back (docs/adr/0143): people make them."),
+    ),
+    "operator_key_revoke": (None, ["delete key"]),
+    "operator_organizations": (["get organizations"], None),
+    "operator_organization": (["get organization"], None),
+    "operator_act": (None, IN_PERSON),
+    "operator_act_end": (None, IN_PERSON),
+    "operator_credit": (None, ["post credit"]),
+    "operator_terms": (None, ["put terms"]),
+    "operator_suspension": (None, ["put suspension"]),
+    "operator_models": (["get models"], None),
+    "operator_model_new": (Because("An empty form."), ["post models"]),
+    "operator_model": (["get model", "get prices"], ["patch model"]),
+    "operator_price": (None, ["post prices", "post price_preview"]),
+    "operator_discount": (None, ["post discounts"]),
+    "operator_deployment_new": (Because("An empty form."), ["post model_deployments"]),
+    "operator_deployment": (["get deployment"], ["patch deployment"]),
+    "operator_volume": (["get volume_tiers", "get discounts", "get agreed_prices"], None),
+    "operator_tiers": (None, ["put volume_tiers", "post volume_tiers_preview"]),
+    "operator_any_discount": (None, ["post discounts", "post discount_preview"]),
+    "operator_discount_end": (None, ["post discount_end"]),
+    "operator_engines": (["get deployments"], None),
+    "operator_invoices": (["get invoices", "get month", "get invoice_runs"], None),
+    "operator_invoice_run": (None, ["post invoice_runs", "get invoice_run"]),
+    "operator_invoice": (["get invoice"], None),
+    "operator_invoice_pdf": (["get invoice_pdf"], None),
+    "operator_invoice_annex": (["get invoice_usage"], None),
+    "operator_invoice_credit": (None, ["post invoice_credit_notes"]),
+    "operator_invoice_payment": (None, ["post invoice_payment"]),
+    "operator_invoice_void": (None, ["post invoice_void"]),
+    "operator_invoice_write_off": (None, ["post invoice_write_off"]),
+    "operator_credit_note_pdf": (["get credit_note_pdf"], None),
+    "operator_money": (["get money"], None),
+    "operator_refund": (None, ["post refund"]),
+    "operator_fee_new": (None, ["post fees"]),
+    "operator_fee_end": (None, ["post fee_end"]),
+    "operator_exemption": (None, ["put exemption"]),
+    "operator_promo_codes": (["get promo_codes"], ["post promo_codes"]),
+    "operator_promo_code_switch": (None, ["patch promo_code"]),
+    "operator_tax_rates": (["get tax_rates"], ["post tax_rates"]),
+    "operator_events": (["get payment_events"], None),
+    "operator_event_replay": (None, ["post payment_event_replay"]),
+    "operator_retention": (["get retention"], None),
+    "operator_reconciliation": (["get reconciliation"], None),
+    "operator_reconciliation_csv": (["get reconciliation_file"], None),
+    "operator_period_close": (None, ["post period_closes"]),
+}
 
 
 def test_every_page_says_which_operations_do_the_same() -> None:
@@ -136,11 +202,22 @@ def test_a_page_has_its_operations(name: str) -> None:
 
 def test_every_operation_is_that_of_some_page() -> None:
     """The API does nothing that people cannot see or do on a page."""
-    used = {operation for pair in COVERED.values() for part in pair if isinstance(part, list) for operation in part}
     known = {f"{method} {path}" for path, methods in REST.items() for method in methods}
-    assert known == used
+    assert known == used(COVERED)
 
 
-def test_no_operation_is_an_operators() -> None:
-    assert OPERATOR.reason
-    assert not [name for name in REST if name.startswith("operator")]
+def used(covered: dict[str, tuple[list[str] | Because | None, list[str] | Because | None]]) -> set[str]:
+    return {operation for pair in covered.values() for part in pair if isinstance(part, list) for operation in part}
+
+
+def test_what_an_operator_does_on_a_page_a_program_can_do() -> None:
+    assert set(OPERATOR) == set(OPERATOR_PAGES)
+    known = {
+        f"{method} {name.removeprefix('operator_')}"
+        for name, methods in OPERATOR_REST.items()
+        for method in methods.lower().split()
+    }
+    assert known == used(OPERATOR)
+    for name, (shown, done) in OPERATOR.items():
+        assert (shown is None) == (name in OPERATOR_POST_ONLY), name
+        assert shown is not None or done is not None, name

@@ -19,10 +19,11 @@ from billing.payments.models import PaymentEvent
 from portal.alerts import webhooks
 from portal.alerts.kinds import RuleKind
 from portal.alerts.services import create_rule
-from portal.api_keys import management
-from portal.api_keys.models import RetiredSecret
+from portal.api_keys import management, operator_keys
+from portal.api_keys.models import OperatorKey, RetiredSecret
 from portal.api_keys.services import issue, rotate
 from portal.catalog.models import Deployment
+from portal.operator.models import InvoiceRun
 from portal.organizations.invitations import invite
 from portal.organizations.models import Member, Organization
 from portal.organizations.roles import Role
@@ -30,7 +31,7 @@ from portal.playground.services import share
 from portal.quotas.models import Quota, QuotaKind, Window
 from portal.quotas.services import change_quota
 from portal.users.models import User
-from tests.factories.portal import make_cast, make_model, make_user
+from tests.factories.portal import make_cast, make_model, make_user, set_up_second_factor
 from tests.factories.usage import use
 
 
@@ -52,7 +53,7 @@ class World:
         return self.browsers[who]
 
     def program(self, role: str) -> Client:
-        """A client with a management key of this role."""
+        """A client with a management key of this role, or with an operator key: "operator", or "reader"."""
         return Client(headers={"authorization": f"Bearer {self.secrets[role]}"})
 
 
@@ -71,7 +72,16 @@ def make_world(monkeypatch: Any) -> World:
     key = issue(project=cast.project, name="laptop", actor=cast.ada).api_key
     rotate(api_key=key, overlap=timedelta(hours=1), actor=cast.ada)
     owner = Member.objects.get(user=cast.ada, organization=organization)
-    secrets = {}
+    set_up_second_factor(cast.oda)
+    soon = timezone.now() + timedelta(days=1)
+    secrets = {
+        name: operator_keys.issue(maker=cast.oda, name=name, may_change=may_change, expires_at=soon).secret
+        for name, may_change in (("operator", True), ("reader", False))
+    }
+    # An operator may be a member, too; the management key that they make as one opens nothing of the operator's.
+    elsewhere = Member.objects.get(user=cast.cyd).organization
+    oda = Member.objects.create(user=cast.oda, organization=elsewhere, role=Role.ADMIN)
+    secrets["operator as a member"] = management.issue(maker=oda, name="member", role=Role.ADMIN).secret
     for role in Role:
         issued = management.issue(maker=owner, name=role.value, role=role)
         secrets[role.value] = issued.secret
@@ -87,6 +97,8 @@ def make_world(monkeypatch: Any) -> World:
         "api_key_id": key.id,
         "retired_id": RetiredSecret.objects.get(api_key=key).id,
         "key_id": spare.id,
+        "operator_key_id": OperatorKey.objects.get(name="reader").id,
+        "run_id": InvoiceRun.objects.create(period="2020-01", is_preview=True, started_by=cast.oda).id,
         "request_id": use(key, model.name, started_at=timezone.now()),
         "invoice_id": draft_invoice(organization_id=organization.id, period=f"{timezone.now():%Y-%m}").id,
         "quota_id": quota.id,
@@ -103,7 +115,6 @@ def make_world(monkeypatch: Any) -> World:
         "deployment_id": Deployment.objects.get(model=model).id,
         **make_money(organization),
     }
-    elsewhere = Member.objects.get(user=cast.cyd).organization
     world = World(organization, elsewhere, people, arguments, secrets)
     # Before any test, since what a test does is rolled back.
     for who in (*people, "nobody"):

@@ -138,17 +138,21 @@ def _invoice(view: ManagementView, slug: str, invoice_id: int) -> Any:
     return found
 
 
+def with_lines(found: Any) -> Any:
+    """The invoice with its lines as InvoiceDetailSerializer wants them."""
+    lines = []
+    for line, description in invoices.described_lines(found):
+        line.description = description  # type: ignore[attr-defined]  # for the serializer alone
+        lines.append(line)
+    found.described_lines = lines
+    return found
+
+
 class InvoiceDetail(ManagementView):
     @extend_schema(operation_id="show_invoice", tags=[TAG], responses=InvoiceDetailSerializer)
     def get(self, request: Request, slug: str, invoice_id: int) -> Response:
         """One invoice with its lines."""
-        found = _invoice(self, slug, invoice_id)
-        lines = []
-        for line, description in invoices.described_lines(found):
-            line.description = description  # type: ignore[attr-defined]  # for the serializer alone
-            lines.append(line)
-        found.described_lines = lines
-        return Response(InvoiceDetailSerializer(found).data)
+        return Response(InvoiceDetailSerializer(with_lines(_invoice(self, slug, invoice_id))).data)
 
 
 class InvoicePdf(ManagementView):
