@@ -15,7 +15,7 @@ from billing.ledger.models import (
     OrganizationBalance,
 )
 from billing.payments.models import InvoicePush, Payment, PaymentEvent
-from billing.pricing.models import Discount, Price, VolumeTier
+from billing.pricing.models import Discount, DiscountEnd, Price, VolumeTier
 from billing.reconciliation.models import GatewayEnd, MatchHour, MatchRollup, PeriodClose, Receipt
 from billing.rollups.models import RollupPending, ServiceRollup, UsageRollup
 from billing.tax.models import TaxIdCheck, TaxRate
@@ -27,6 +27,7 @@ __all__ = [
     "CreditGrant",
     "CreditNote",
     "Discount",
+    "DiscountEnd",
     "DunningStep",
     "Export",
     "FreeCreditClaim",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 
 from django.db import models
@@ -101,6 +102,29 @@ class Discount(models.Model):
     @property
     def percent(self) -> Decimal:
         return Decimal(self.basis_points).scaleb(-2)
+
+    @property
+    def until(self) -> datetime | None:
+        """When it stops, as given or before; None: never."""
+        end: DiscountEnd | None = getattr(self, "end", None)
+        moments = [self.effective_until, end.ends_at if end else None]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+
+class DiscountEnd(models.Model):
+    """A discount stops before its time. Append-only, once for each: the versions it made are out of force then."""
+
+    discount = models.OneToOneField(Discount, primary_key=True, on_delete=models.PROTECT, related_name="end")
+    ends_at = models.DateTimeField()
+    reason = models.CharField(max_length=300)
+    actor_id = models.BigIntegerField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "billing_discount_end"
+
+    def __str__(self) -> str:
+        return f"the end of {self.discount}"
 
 
 class VolumeTier(models.Model):

@@ -45,13 +45,21 @@ def _info(price: Price) -> PriceInfo:
         price.cache_write_nano,
         price.reasoning_nano,
         price.minimum_nano,
-        price.effective_until,
+        until_of(price),
         price.discount.basis_points if price.discount else 0,
     )
 
 
+def until_of(price: Price) -> datetime | None:
+    """When the version is out of force, for good or because its discount ended; None: never."""
+    moments = (price.effective_until, price.discount.until if price.discount else None)
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
 def in_force(at: datetime) -> Q:
-    return Q(effective_from__lte=at) & (Q(effective_until__isnull=True) | Q(effective_until__gt=at))
+    """Of prices. That of a discount stops with it, also where it ends before its time."""
+    lasts = Q(effective_until__isnull=True) | Q(effective_until__gt=at)
+    return Q(effective_from__lte=at) & lasts & (Q(discount__end__isnull=True) | Q(discount__end__ends_at__gt=at))
 
 
 def currency_of(organization_id: int | None) -> str:
@@ -72,7 +80,7 @@ def current_price(
     chosen = (
         Price.objects.filter(in_force(at), model=model_name, currency=currency or currency_of(organization_id))
         .filter(Q(organization__isnull=True) | Q(organization_id=organization_id))
-        .select_related("discount")
+        .select_related("discount__end")
         .order_by(F("organization_id").asc(nulls_last=True), "-effective_from")
         .first()
     )
@@ -80,20 +88,20 @@ def current_price(
 
 
 def price_by_id(price_id: int) -> PriceInfo | None:
-    price = Price.objects.filter(id=price_id).select_related("discount").first()
+    price = Price.objects.filter(id=price_id).select_related("discount__end").first()
     return _info(price) if price else None
 
 
 def price_history(model_name: str, organization_id: int | None = None) -> list[PriceInfo]:
     """All versions, newest first, scheduled ones included."""
     owner = Q(organization_id=organization_id) if organization_id else Q(organization__isnull=True)
-    rows = Price.objects.filter(owner, model=model_name).select_related("discount").order_by("-effective_from")
+    rows = Price.objects.filter(owner, model=model_name).select_related("discount__end").order_by("-effective_from")
     return [_info(row) for row in rows]
 
 
 def overrides(model_name: str) -> list[PriceInfo]:
     """The versions of single organizations for a model, newest first: agreed prices and discounts."""
-    rows = Price.objects.filter(model=model_name, organization__isnull=False).select_related("discount")
+    rows = Price.objects.filter(model=model_name, organization__isnull=False).select_related("discount__end")
     return [_info(row) for row in rows.order_by("-effective_from", "organization_id")]
 
 
@@ -111,4 +119,8 @@ def volume_tiers() -> list[Tier]:
 
 def discounts() -> list[Discount]:
     """Newest first, those that are over included."""
-    return list(Discount.objects.order_by("-effective_from", "-id"))
+    return list(Discount.objects.select_related("end").order_by("-effective_from", "-id"))
+
+
+def find_discount(discount_id: int) -> Discount | None:
+    return Discount.objects.select_related("end").filter(id=discount_id).first()

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from billing.errors import InvalidPrice, KeyReused
 from billing.money import MINOR_DIGITS, divide_half_even
-from billing.pricing.models import Discount, Price, VolumeTier
-from billing.pricing.selectors import Tier, currency_of, in_force
+from billing.pricing.models import Discount, DiscountEnd, Price, VolumeTier
+from billing.pricing.selectors import Tier, currency_of, in_force, until_of
 
 WHOLE = 10_000  # basis points
 
@@ -88,7 +88,7 @@ def set_price(
         discounts = Discount.objects.filter(
             Q(model="") | Q(model=model), organization__billing_account__currency=currency
         )
-        for discount in discounts.order_by("effective_from", "id"):
+        for discount in discounts.select_related("end").order_by("-effective_from", "-id"):
             _apply(discount, price)
     return price
 
@@ -159,29 +159,64 @@ def give_discount(
     if (discount.organization_id, discount.model, discount.basis_points) != (organization_id, model, basis_points):
         raise KeyReused(key, "discount")
     if is_new:
-        prices = Price.objects.filter(organization__isnull=True, currency=currency_of(organization_id))
-        prices = prices.order_by("effective_from", "id")
-        for price in prices.filter(model=model) if model else prices:
+        for price in _list_prices(discount):
             _apply(discount, price)
     return discount
 
 
-def _apply(discount: Discount, price: Price) -> None:
-    """The organization's version of a list price for the time in which both are in force, if there is any."""
-    start = max(discount.effective_from, price.effective_from)
-    ends = [end for end in (discount.effective_until, price.effective_until) if end is not None]
-    until = min(ends, default=None)
+def _list_prices(discount: Discount) -> QuerySet[Price]:
+    prices = Price.objects.filter(organization__isnull=True, currency=currency_of(discount.organization_id))
+    return (prices.filter(model=discount.model) if discount.model else prices).order_by("effective_from", "id")
+
+
+@transaction.atomic
+def end_discount(*, discount_id: int, at: datetime, reason: str, actor_id: int | None = None) -> DiscountEnd:
+    """The discount stops `at`; a repeat returns the first end. Calls that began before keep their price.
+
+    What it had replaced comes back: an earlier discount that still lasts, or the list price. Raises InvalidPrice where
+    it is over by then.
+    """
+    discount = Discount.objects.select_for_update().get(id=discount_id)
+    end = DiscountEnd.objects.filter(discount=discount).first()
+    if end is not None:
+        return end
+    if discount.effective_until is not None and discount.effective_until <= at:
+        raise InvalidPrice("discount", f"The discount is over since {discount.effective_until:%Y-%m-%d %H:%M %Z}.")
+    end = DiscountEnd.objects.create(discount=discount, ends_at=at, reason=reason, actor_id=actor_id)
+    others = Discount.objects.filter(organization_id=discount.organization_id).exclude(id=discount.id)
+    for other in others.select_related("end").order_by("-effective_from", "-id"):
+        for price in _list_prices(other):
+            _apply(other, price, not_before=at)
+    return end
+
+
+def _apply(discount: Discount, price: Price, *, not_before: datetime | None = None) -> None:
+    """The organization's version of a list price for the time in which both are in force, if there is any.
+
+    It begins after whatever comes before it: an agreed price, or a discount that began later.
+    """
+    start = max(discount.effective_from, price.effective_from, not_before or discount.effective_from)
+    own = Price.objects.filter(
+        organization_id=discount.organization_id, model=price.model, currency=price.currency
+    ).select_related("discount__end")
+    first = Q(discount__isnull=True) | Q(discount__effective_from__gt=discount.effective_from)
+    first |= Q(discount__effective_from=discount.effective_from, discount_id__gt=discount.id)
+    while (above := own.filter(first, in_force(start)).first()) is not None:
+        end = until_of(above)
+        if end is None:
+            return
+        start = end
+    until = min((end for end in (discount.until, price.effective_until) if end is not None), default=None)
     if until is not None and until <= start:
         return
-    listed = Price.objects.filter(organization__isnull=True, model=price.model, currency=price.currency)
-    later = listed.filter(effective_from__gt=price.effective_from)
-    if later.filter(in_force(start)).exists():
+    later = Price.objects.filter(organization__isnull=True, model=price.model, currency=price.currency)
+    if later.filter(in_force(start), effective_from__gt=price.effective_from).exists():
         return
-    own = Price.objects.filter(organization_id=discount.organization_id, model=price.model)
-    if own.filter(in_force(start), discount__isnull=True).exists():
+    if own.filter(in_force(start), discount=discount, effective_from__gte=price.effective_from).exists():
         return
-    if own.filter(effective_from=start).exists():
-        return
+    while own.filter(effective_from=start).exists():
+        # Of an earlier discount, for a list price to come: of two versions the one that begins last counts.
+        start += timedelta.resolution
     figures = figures_of(price).less(discount.basis_points)
     _version(price.model, discount.organization_id, figures, price.currency, start, until, discount.actor_id, discount)
 

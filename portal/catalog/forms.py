@@ -21,7 +21,7 @@ from portal.organizations.models import Organization
 def _organization(slug: str) -> Organization | None:
     found = Organization.objects.filter(slug=slug).first()
     if slug and found is None:
-        raise ValidationError(f"There is no organization {slug!r}.")
+        raise ValidationError(_("There is no organization %(slug)s.") % {"slug": repr(slug)})
     return found
 
 
@@ -189,6 +189,10 @@ class AnyModelDiscountForm(DiscountForm):
         Model.objects.order_by("name"), to_field_name="name", required=False, empty_label=_("All models")
     )
     field_order = ("organization", "model", "percent", "reason", "effective_until")
+
+
+class DiscountEndForm(forms.Form):
+    reason = forms.CharField(max_length=300)
 
 
 class TierForm(forms.Form):

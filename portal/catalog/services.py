@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 
-from billing.pricing.models import VolumeTier
+from billing.pricing.models import Discount, VolumeTier
 from billing.pricing.selectors import Tier, volume_tiers
-from billing.pricing.services import give_discount, set_price, set_volume_tiers
+from billing.pricing.services import end_discount, give_discount, set_price, set_volume_tiers
 from portal.audit.services import record_event
 from portal.catalog.models import Deployment, Model
 from portal.organizations.models import Organization
@@ -147,6 +148,28 @@ def discount_price(
             "basis_points": basis_points,
             "effective_until": effective_until.isoformat() if effective_until else None,
         },
+        reason=reason,
+    )
+
+
+@transaction.atomic
+def stop_discount(*, discount: Discount, reason: str, actor: User) -> None:
+    """It ends now; calls that began before keep their price. A repeat changes nothing. Raises InvalidPrice when it is
+    over already."""
+    now = timezone.now()
+    end = end_discount(discount_id=discount.id, at=now, reason=reason, actor_id=actor.id)
+    if end.ends_at != now:
+        return
+    record_event(
+        organization_id=discount.organization_id,
+        actor=actor,
+        action="price.discount_ended",
+        subject=discount,
+        before={
+            "basis_points": discount.basis_points,
+            "effective_until": discount.effective_until.isoformat() if discount.effective_until else None,
+        },
+        after={"effective_until": now.isoformat()},
         reason=reason,
     )
 

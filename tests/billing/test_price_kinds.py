@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import DatabaseError, transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,11 +11,11 @@ from billing.errors import InvalidPrice, KeyReused
 from billing.invoices.services import draft_invoice, finalize_invoice
 from billing.ledger import audit
 from billing.money import divide_half_even
-from billing.pricing.models import Price
+from billing.pricing.models import DiscountEnd, Price
 from billing.pricing.preview import preview_price
 from billing.pricing.rating import hold_nano, rate
 from billing.pricing.selectors import PriceInfo, Tier, current_price, overrides, volume_tiers
-from billing.pricing.services import Figures, give_discount, set_volume_tiers
+from billing.pricing.services import Figures, end_discount, give_discount, set_volume_tiers
 from billing.pricing.volume import apply_volume_tiers
 from billing.rollups import services as rollups
 from billing.usage.models import COST_KINDS, UsageRecord
@@ -133,6 +134,77 @@ class TestVersions:
         assert [version.discount_basis_points for version in overrides("m")] == [1250, 1250]
         with pytest.raises(KeyReused):
             give_discount(**{**discount, "basis_points": 1})
+
+    def test_a_discount_ends_early_and_what_it_had_replaced_comes_back(self):
+        account = make_account()
+        make_price()
+        own = account.organization_id
+        deal = {"organization_id": own, "reason": "r"}
+        give_discount(key="first", basis_points=1000, effective_from=NOON, **deal)
+        second = give_discount(key="second", basis_points=5000, effective_from=NOON + timedelta(days=1), **deal)
+        make_price(at=NOON + timedelta(days=2), input_nano=800_000_000)
+        early = NOON + timedelta(days=3)
+
+        def input_at(days):
+            return current_price("m", NOON + timedelta(days=days), own).input_nano
+
+        assert [input_at(days) for days in (0, 1, 2, 9)] == [360_000_000, 200_000_000, 400_000_000, 400_000_000]
+        end = end_discount(discount_id=second.id, at=early, reason="they left", actor_id=7)
+        assert end_discount(discount_id=second.id, at=NOON, reason="again").pk == end.pk
+        assert [input_at(days) for days in (0, 1, 2, 3, 9)] == [
+            360_000_000, 200_000_000, 400_000_000, 720_000_000, 720_000_000,
+        ]  # fmt: skip
+        # A list price of later knows the first discount only.
+        make_price(at=NOON + timedelta(days=10), input_nano=100_000_000)
+        assert input_at(10) == 90_000_000
+        ends = [version.effective_until for version in overrides("m") if version.discount_basis_points == 5000]
+        assert ends == [early, early]
+        with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+            DiscountEnd.objects.update(ends_at=NOON)
+
+    def test_of_two_discounts_the_one_that_began_last_counts_whatever_the_list_price_does(self):
+        account = make_account()
+        make_price()
+        make_price(at=NOON + timedelta(days=5), input_nano=800_000_000)  # scheduled
+        deal = {"organization_id": account.organization_id, "reason": "r"}
+        give_discount(key="a", basis_points=1000, effective_from=NOON, **deal)
+        until = NOON + timedelta(days=20)
+        give_discount(
+            key="b", basis_points=5000, effective_from=NOON + timedelta(days=1), effective_until=until, **deal
+        )
+        make_price(at=NOON + timedelta(days=9), input_nano=100_000_000)
+        make_price(at=NOON + timedelta(days=9), input_nano=100_000_000)
+
+        def input_at(days):
+            # A moment later than the version of the same list price that the other discount had made before.
+            at = NOON + timedelta(days=days, seconds=1)
+            return current_price("m", at, account.organization_id).input_nano
+
+        assert [input_at(days) for days in (0, 1, 5, 9, 20)] == [
+            360_000_000, 200_000_000, 400_000_000, 50_000_000, 90_000_000,
+        ]  # fmt: skip
+
+    def test_a_discount_follows_an_agreed_price_that_ends(self):
+        account = make_account()
+        make_price()
+        end = NOON + timedelta(days=5)
+        make_price(at=NOON, organization_id=account.organization_id, input_nano=5, effective_until=end)
+        give_discount(
+            key="d", organization_id=account.organization_id, basis_points=5000, effective_from=NOON, reason="r"
+        )
+        assert current_price("m", NOON + timedelta(days=4), account.organization_id).input_nano == 5
+        assert current_price("m", end, account.organization_id).input_nano == 200_000_000
+
+    def test_a_discount_that_is_over_cannot_end(self):
+        account = make_account()
+        make_price()
+        tomorrow = NOON + timedelta(days=1)
+        discount = give_discount(
+            key="d", organization_id=account.organization_id, basis_points=1, effective_from=NOON,
+            effective_until=tomorrow, reason="r",
+        )  # fmt: skip
+        with pytest.raises(InvalidPrice, match="over since"):
+            end_discount(discount_id=discount.id, at=tomorrow, reason="r")
 
     def test_an_agreed_price_beats_a_discount(self):
         account = make_account()

@@ -16,7 +16,7 @@ from billing.accounts.models import BillingAccount
 from billing.invoices.models import Invoice
 from billing.invoices.runs import run_month
 from billing.pricing.models import Price
-from billing.pricing.selectors import current_price, price_history, volume_tiers
+from billing.pricing.selectors import current_price, discounts, price_history, volume_tiers
 from billing.reconciliation.models import PeriodClose
 from billing.reconciliation.services import apply_receipts, note_gateway_end
 from billing.rollups import services as rollups
@@ -248,6 +248,25 @@ def test_a_discount_on_all_models_is_previewed_and_leaves_agreed_prices_alone(
     assert (event.organization_id, event.reason) == (cast.organization.id, "start")
     assert b"start" in browser.get(reverse("portal:operator_volume")).content
     assert browser.post(address, {**form, "organization": "nobody"}).status_code == 400
+
+
+def test_a_discount_is_ended_early(cast: Cast, model: Model, signed_in: Browser) -> None:
+    browser = signed_in(cast.oda)
+    form = {"organization": cast.organization.slug, "percent": "50", "reason": "start", "key": str(uuid.uuid4())}
+    browser.post(reverse("portal:operator_any_discount"), form)
+    [discount] = discounts()
+    address = reverse("portal:operator_discount_end", args=[discount.id])
+    assert address.encode() in browser.get(reverse("portal:operator_volume")).content
+    assert b"Say why" in browser.post(address, {}, follow=True).content
+    for _ in range(2):
+        assert b"The discount has ended" in browser.post(address, {"reason": "they left"}, follow=True).content
+    listed, own = (current_price(model.name, timezone.now(), whose) for whose in (None, cast.organization.id))
+    assert own == listed
+    event = AuditEvent.objects.get(action="price.discount_ended")
+    assert (event.organization_id, event.reason) == (cast.organization.id, "they left")
+    page = browser.get(reverse("portal:operator_volume")).content
+    assert b"Ended early: they left" in page
+    assert address.encode() not in page
 
 
 def test_agreed_prices_and_what_they_settled_stay_out_of_the_preview_of_a_discount(
