@@ -16,8 +16,8 @@ def load_transformers(path: Path) -> transformers.LlamaForCausalLM:
     file = GgufFile(path)
     config = read_config(file)
     scaling = {"rope_type": "default", "rope_theta": config.rope_base}
-    if config.rope_scale != 1.0:
-        scaling |= {"rope_type": "linear", "factor": config.rope_scale}
+    if config.rope.kind == "linear":
+        scaling |= {"rope_type": "linear", "factor": config.rope.factor}
     with torch.device("meta"):
         model = transformers.LlamaForCausalLM(
             transformers.LlamaConfig(

@@ -10,6 +10,7 @@ from inference_grpc.model.cuda.matrices import DeviceMatrix, Workspace
 from inference_grpc.model.cuda.model import CudaHybridModel, misfit
 from inference_grpc.model.cuda.weights import AttentionMatrices, DeltaMatrices, DeviceWeights, LayerMatrices
 from inference_grpc.model.hybrid_config import HybridConfig
+from inference_grpc.model.rope import RopeScaling
 from inference_grpc.text.tokenizer import CONTROL, ModelTokenizer
 from kernels.benchmarks.random_trunk import VOCABULARY_27B, random_trunk
 from kernels.dispatch import capability
@@ -34,6 +35,7 @@ def config_27b(layers: int = LAYERS, context_tokens: int = 262_144) -> HybridCon
         head_size=256,
         rotated=64,
         rope_base=10_000_000.0,
+        rope=RopeScaling("default", (1.0,) * 32, context_tokens),
         key_heads=16,
         value_heads=48,
         key_size=128,

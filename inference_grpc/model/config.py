@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
 from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.gguf import GgufError, GgufFile
+from inference_grpc.model.rope import RopeScaling, read_gguf_rope, read_hf_rope
 
 # Of each family: whether queries, keys and values have a bias, and whether queries and keys are normed by head.
 FAMILIES: Final = {"llama": (False, False), "qwen2": (True, False), "qwen3": (False, True)}
@@ -28,13 +26,10 @@ class LlamaConfig:
     context_tokens: int
     norm_epsilon: float
     rope_base: float
-    rope_scale: float = 1.0  # positions are divided by it
+    rope: RopeScaling
     is_tied: bool = False
     has_bias: bool = False
     has_head_norm: bool = False
-    # Each rotation frequency is divided by its factor; None: by what the file's `rope_freqs` says, or by one.
-    rope_factors: tuple[float, ...] | None = None
-    rope_magnitude: float = 1.0  # of the rotated queries and keys
 
 
 def read_config(file: GgufFile) -> LlamaConfig:
@@ -59,6 +54,11 @@ def read_config(file: GgufFile) -> LlamaConfig:
             "are not supported; all three must be one even number."
         )
     has_bias, has_head_norm = FAMILIES[family]
+    base, trained = (
+        float(file.metadata.get(f"{family}.rope.freq_base", 10_000.0)),
+        _positive(file, f"{family}.context_length"),
+    )
+    rope = read_gguf_rope(file, family, base=base, dims=head_size, trained=trained)
     return _checked(
         file.path,
         LlamaConfig(
@@ -69,10 +69,10 @@ def read_config(file: GgufFile) -> LlamaConfig:
             kv_heads=_positive(file, f"{family}.attention.head_count_kv", default=heads),
             head_size=head_size,
             vocabulary=_vocabulary(file, family),
-            context_tokens=_positive(file, f"{family}.context_length"),
+            context_tokens=rope.context_tokens,
             norm_epsilon=float(file.require(f"{family}.attention.layer_norm_rms_epsilon")),
-            rope_base=float(file.metadata.get(f"{family}.rope.freq_base", 10_000.0)),
-            rope_scale=_rope_scale(file, family),
+            rope_base=base,
+            rope=rope,
             is_tied="output.weight" not in file.tensors,
             has_bias=has_bias,
             has_head_norm=has_head_norm,
@@ -101,19 +101,9 @@ def read_hf_dense_config(path: Path, content: dict[str, Any]) -> LlamaConfig:
             raise ModelFileError(f"{path}: {key} is {content[key]!r}; supported is {wanted!r}.")
     heads, hidden = number("num_attention_heads"), number("hidden_size")
     head_size = number("head_dim", hidden // heads)
-    rope: dict[str, Any] = content.get("rope_parameters") or content.get("rope_scaling") or {}
-    base = float(rope.get("rope_theta", content.get("rope_theta", 10_000.0)))
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in ("default", "linear", "llama3", "yarn"):
-        raise ModelFileError(f"{path}: rope_type is {kind!r}; supported are default, linear, llama3 and yarn.")
-    trained = number("max_position_embeddings")
-    factors, magnitude, context_tokens = (1.0,) * (head_size // 2), 1.0, trained
-    if kind == "llama3":
-        factors = _llama3_factors(rope, base, head_size)
-    elif kind == "yarn":
-        original = int(rope.get("original_max_position_embeddings", trained))
-        factors, magnitude = _yarn_factors(path, rope, base, head_size, original)
-        context_tokens = max(trained, int(original * float(rope["factor"])))
+    given: dict[str, Any] = content.get("rope_parameters") or content.get("rope_scaling") or {}
+    base = float(given.get("rope_theta", content.get("rope_theta", 10_000.0)))
+    rope = read_hf_rope(path, given, base=base, dims=head_size, trained=number("max_position_embeddings"))
     has_bias, has_head_norm = FAMILIES[family]
     return _checked(
         path,
@@ -125,15 +115,13 @@ def read_hf_dense_config(path: Path, content: dict[str, Any]) -> LlamaConfig:
             kv_heads=number("num_key_value_heads", heads),
             head_size=head_size,
             vocabulary=number("vocab_size"),
-            context_tokens=context_tokens,
+            context_tokens=rope.context_tokens,
             norm_epsilon=float(content.get("rms_norm_eps", 1e-6)),
             rope_base=base,
-            rope_scale=float(rope["factor"]) if kind == "linear" else 1.0,
+            rope=rope,
             is_tied=bool(content.get("tie_word_embeddings", False)),
             has_bias=has_bias,
             has_head_norm=has_head_norm,
-            rope_factors=factors,
-            rope_magnitude=magnitude,
         ),
     )
 
@@ -144,41 +132,6 @@ def _checked(path: Path, config: LlamaConfig) -> LlamaConfig:
     if config.head_size % 2:
         raise GgufError(f"{path}: heads of {config.head_size} values cannot be rotated in pairs.")
     return config
-
-
-def _llama3_factors(rope: dict[str, Any], base: float, head_size: int) -> tuple[float, ...]:
-    """Long waves are stretched by `factor`, short ones not, those between by degrees."""
-    factor, low, high = float(rope["factor"]), float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
-    original = float(rope["original_max_position_embeddings"])
-    factors = []
-    for exponent in (torch.arange(0, head_size, 2, dtype=torch.float64) / head_size).tolist():
-        turns = original * base**-exponent / (2 * math.pi)  # of the wave over the trained context
-        smooth = min(max((turns - low) / (high - low), 0.0), 1.0)
-        factors.append(1 / ((1 - smooth) / factor + smooth))
-    return tuple(factors)
-
-
-def _yarn_factors(
-    path: Path, rope: dict[str, Any], base: float, head_size: int, original: int
-) -> tuple[tuple[float, ...], float]:
-    """Waves that turn often within the trained context stay, slow ones are stretched by `factor`, those between by
-    degrees; and the magnitude that makes up for the flatter softmax."""
-    unknown = rope.keys() & {"mscale", "mscale_all_dim", "truncate"}
-    if unknown or not float(rope.get("factor", 0)) >= 1:
-        what = min(unknown) if unknown else "factor"
-        raise ModelFileError(
-            f"{path}: yarn with {what} = {rope.get(what)!r} is not supported; factor must be 1 or more."
-        )
-
-    def dimension(turns: float) -> float:
-        return head_size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
-
-    factor = float(rope["factor"])
-    low = max(math.floor(dimension(float(rope.get("beta_fast") or 32))), 0)
-    high = min(math.ceil(dimension(float(rope.get("beta_slow") or 1))), head_size - 1)
-    ramp = [min(max((n - low) / max(high - low, 0.001), 0.0), 1.0) for n in range(head_size // 2)]
-    magnitude = float(rope.get("attention_factor") or 0.1 * math.log(factor) + 1)
-    return tuple(1 / (share / factor + 1 - share) for share in ramp), magnitude
 
 
 def _positive(file: GgufFile, key: str, default: int | None = None) -> int:
@@ -202,15 +155,3 @@ def _vocabulary(file: GgufFile, family: str) -> int:
             f"{tokens} tokens."
         )
     return rows
-
-
-def _rope_scale(file: GgufFile, family: str) -> float:
-    kind = file.metadata.get(f"{family}.rope.scaling.type", "none")
-    if kind == "none":
-        return 1.0
-    if kind == "linear":
-        factor = float(file.require(f"{family}.rope.scaling.factor"))
-        if factor > 0:
-            return factor
-        raise GgufError(f"{file.path}: {family}.rope.scaling.factor is {factor}; it must be positive.")
-    raise GgufError(f"{file.path}: {family}.rope.scaling.type is {kind!r}; supported are none and linear.")

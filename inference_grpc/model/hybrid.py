@@ -80,8 +80,7 @@ class HybridModel:
         self.precision = precision
         self._weights = weights
         self._kv_format: KvFormat = kv_format
-        exponents = torch.arange(0, config.rotated, 2, dtype=torch.float64) / config.rotated
-        self._frequencies = pad_lanes(config.rope_base**-exponents)
+        self._frequencies = pad_lanes(config.rope.frequencies(config.rope_base))
         self._pools: list[KvPool | StatePool] = []
         self._mtp_pool: KvPool | None = None
         # By slot: the hidden state, after the final norm, of the last token that was computed. The draft layer's next
@@ -286,7 +285,7 @@ class HybridModel:
         """Cosines and sines [rows, rotated / 2]; angles in float64, exact up to the longest context."""
         angles = positions.double()[:, None] * self._frequencies
         cos, sin = (values.float()[:, : self.config.rotated // 2] for values in (angles.cos(), angles.sin()))
-        return cos, sin
+        return cos * self.config.rope.magnitude, sin * self.config.rope.magnitude
 
     def _kv_pools(self) -> list[KvPool]:
         pools = [pool for pool in self._pools if isinstance(pool, KvPool)]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.gguf import GgufError, GgufFile
+from inference_grpc.model.rope import RopeScaling, read_gguf_rope, read_hf_rope
 
 LayerKind = Literal["linear_attention", "full_attention"]
 CONV_TAPS = 4
@@ -29,6 +30,7 @@ class HybridConfig:
     head_size: int
     rotated: int  # the first dimensions of a head, in halves
     rope_base: float
+    rope: RopeScaling
     # Gated DeltaNet
     key_heads: int
     value_heads: int
@@ -61,12 +63,11 @@ def read_hf_config(path: Path, content: dict[str, Any]) -> HybridConfig:
     """From config.json, multimodal or text only. Raises `ModelFileError` naming the key and what may stand there."""
     text: dict[str, Any] = content.get("text_config", content)
     number = _number_reader(path, text)
-    rope: dict[str, Any] = text.get("rope_parameters") or text.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in ("default", "mrope"):
-        raise ModelFileError(f"{path}: rope_type is {kind!r}; supported is 'default' (up to the trained context).")
+    given: dict[str, Any] = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    base = float(given.get("rope_theta", text.get("rope_theta", 10_000_000.0)))
     head_size = number("head_dim")
-    share = rope.get("partial_rotary_factor", text.get("partial_rotary_factor", 0.25))
+    rotated = int(head_size * float(given.get("partial_rotary_factor", text.get("partial_rotary_factor", 0.25))))
+    rope = read_hf_rope(path, given, base=base, dims=rotated, trained=number("max_position_embeddings"))
     layers = number("num_hidden_layers")
     kinds = text.get("layer_types")
     if kinds is None:
@@ -84,14 +85,15 @@ def read_hf_config(path: Path, content: dict[str, Any]) -> HybridConfig:
             feed_forward=number("intermediate_size"),
             layer_kinds=tuple(kinds),
             vocabulary=number("vocab_size"),
-            context_tokens=number("max_position_embeddings"),
+            context_tokens=rope.context_tokens,
             norm_epsilon=float(text.get("rms_norm_eps", 1e-6)),
             is_tied=bool(text.get("tie_word_embeddings", content.get("tie_word_embeddings", False))),
             heads=number("num_attention_heads"),
             kv_heads=number("num_key_value_heads"),
             head_size=head_size,
-            rotated=int(head_size * float(share)),
-            rope_base=float(rope.get("rope_theta", text.get("rope_theta", 10_000_000.0))),
+            rotated=rotated,
+            rope_base=base,
+            rope=rope,
             key_heads=number("linear_num_key_heads"),
             value_heads=number("linear_num_value_heads"),
             key_size=number("linear_key_head_dim"),
@@ -115,14 +117,16 @@ def read_gguf_config(file: GgufFile) -> HybridConfig:
 
     if number("ssm.conv_kernel") != CONV_TAPS:
         raise GgufError(f"{file.path}: qwen35.ssm.conv_kernel must be {CONV_TAPS}.")
-    scaling = file.metadata.get("qwen35.rope.scaling.type", "none")
-    if scaling != "none":
-        raise GgufError(f"{file.path}: qwen35.rope.scaling.type is {scaling!r}; supported is none.")
     mtp_layers = number("nextn_predict_layers", 0)
     layers = number("block_count") - mtp_layers
     interval = number("full_attention_interval", 4) or 4
     kinds: list[LayerKind] = ["linear_attention" if (n + 1) % interval else "full_attention" for n in range(layers)]
     value_heads, head_size = number("ssm.time_step_rank"), number("attention.key_length")
+    base, rotated = (
+        float(file.metadata.get("qwen35.rope.freq_base", 10_000_000.0)),
+        number("rope.dimension_count", head_size),
+    )
+    rope = read_gguf_rope(file, "qwen35", base=base, dims=rotated, trained=number("context_length"))
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None or not value_heads:
         raise GgufError(f"{file.path}: tensor 'token_embd.weight' or the value heads are missing.")
@@ -133,14 +137,15 @@ def read_gguf_config(file: GgufFile) -> HybridConfig:
             feed_forward=number("feed_forward_length"),
             layer_kinds=tuple(kinds),
             vocabulary=embedding.shape[0],
-            context_tokens=number("context_length"),
+            context_tokens=rope.context_tokens,
             norm_epsilon=float(file.require("qwen35.attention.layer_norm_rms_epsilon")),
             is_tied="output.weight" not in file.tensors,
             heads=number("attention.head_count"),
             kv_heads=number("attention.head_count_kv"),
             head_size=head_size,
-            rotated=number("rope.dimension_count", head_size),
-            rope_base=float(file.metadata.get("qwen35.rope.freq_base", 10_000_000.0)),
+            rotated=rotated,
+            rope_base=base,
+            rope=rope,
             key_heads=number("ssm.group_count"),
             value_heads=value_heads,
             key_size=number("ssm.state_size"),

@@ -130,6 +130,6 @@ def _feed_forward(x: torch.Tensor, layer: LayerWeights) -> torch.Tensor:
 def _rotations(config: LlamaConfig, factors: torch.Tensor) -> torch.Tensor:
     """complex64 [context, head size / 2]. Queries and keys are ordered so that (0, 1), (2, 3), … are the pairs."""
     exponents = torch.arange(0, config.head_size, 2, dtype=torch.float64) / config.head_size
-    frequencies = config.rope_base**-exponents / factors.double() / config.rope_scale
+    frequencies = config.rope_base**-exponents / factors.double()
     angles = torch.outer(torch.arange(config.context_tokens, dtype=torch.float64), frequencies)
-    return torch.polar(torch.full_like(angles, config.rope_magnitude), angles).to(torch.complex64)
+    return torch.polar(torch.full_like(angles, config.rope.magnitude), angles).to(torch.complex64)

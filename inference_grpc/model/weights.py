@@ -136,8 +136,6 @@ def pair_order(heads: int, size: int) -> torch.Tensor:
 
 
 def _rope_factors(checkpoint: Checkpoint, config: LlamaConfig) -> torch.Tensor:
-    if config.rope_factors is not None:
-        return torch.tensor(config.rope_factors)
-    if "rope_freqs" in checkpoint:
-        return checkpoint.vector("rope_freqs", config.head_size // 2)
-    return torch.ones(config.head_size // 2)
+    """Of the configuration and, in files that have them, of a tensor."""
+    factors = torch.tensor(config.rope.factors)
+    return factors * checkpoint.vector("rope_freqs", len(factors)) if "rope_freqs" in checkpoint else factors

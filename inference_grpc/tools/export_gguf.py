@@ -19,6 +19,7 @@ from inference_grpc.model.formats import Matrix, Nvfp4, Plain
 from inference_grpc.model.gguf_checkpoint import gguf_name, head_order, inverse, value_rows
 from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
 from inference_grpc.model.load import matrix_names, open_checkpoint
+from inference_grpc.model.rope import gguf_values
 from inference_grpc.model.weights import pair_order
 from inference_grpc.text.hf_tokenizer import read_hf_tokenizer
 from inference_grpc.tools.progress import Progress
@@ -135,11 +136,11 @@ def _metadata(family: str, config: LlamaConfig | HybridConfig, checkpoint: HfChe
         f"{family}.rope.freq_base": config.rope_base,
         f"{family}.vocab_size": config.vocabulary,
     }
+    try:
+        values |= gguf_values(config.rope, family)
+    except ValueError as error:
+        raise ModelFileError(f"{checkpoint.path}: {error}.") from error
     if isinstance(config, LlamaConfig):
-        if config.rope_factors is not None and set(config.rope_factors) != {1.0}:
-            raise ModelFileError(f"{checkpoint.path}: llama3 rope factors cannot be exported yet; serve the folder.")
-        if config.rope_scale != 1.0:
-            values |= {f"{family}.rope.scaling.type": "linear", f"{family}.rope.scaling.factor": config.rope_scale}
         return values | {f"{family}.block_count": config.layers, f"{family}.rope.dimension_count": config.head_size}
     interval = config.layer_kinds.index("full_attention") + 1 if config.full_layers else len(config.layer_kinds) + 1
     regular = tuple(

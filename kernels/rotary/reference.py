@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 
 def rotary_table(
-    positions: int, dims: int, theta: float, device: torch.device | str = "cpu"
+    positions: int,
+    dims: int,
+    theta: float,
+    device: torch.device | str = "cpu",
+    factors: Sequence[float] = (1.0,),
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin, f32 [positions, dims / 2]. Angles are made in float64: at 262,144 float32 would be off by 0.01."""
+    """cos and sin, f32 [positions, dims / 2]. Angles are made in float64: at 262,144 float32 would be off by 0.01.
+    `factors`: what divides the frequency of each pair, or of all."""
     frequency = theta ** (-torch.arange(0, dims, 2, dtype=torch.float64) / dims)
+    frequency = frequency / torch.tensor(factors, dtype=torch.float64)
     angle = torch.arange(positions, dtype=torch.float64)[:, None] * frequency
     return angle.cos().float().to(device), angle.sin().float().to(device)
 

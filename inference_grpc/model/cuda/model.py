@@ -141,7 +141,10 @@ class CudaHybridModel:
             device=self._device,
         )
         positions = min(config.context_tokens, pages * page_tokens) + 1
-        tables = rotary_table(positions, config.rotated, config.rope_base, self._device)
+        rope = config.rope
+        tables = rotary_table(positions, config.rotated, config.rope_base, self._device, rope.factors)
+        if rope.magnitude != 1.0:
+            tables = tables[0] * rope.magnitude, tables[1] * rope.magnitude
         self._memory = memory
         self._ragged = RaggedForward(config, self.weights, memory, self.ways, *tables)
         if self._is_fused:

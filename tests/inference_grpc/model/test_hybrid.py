@@ -171,3 +171,42 @@ def test_bits_do_not_depend_on_chunks_or_neighbours_or_recomputing(
     place = int(generator.integers(0, others + 1))
     batch = Batch([*decoding[:place], Chunk(in_company, len(token_ids) - 1, 1), *decoding[place:]])
     assert torch.equal(tested.forward(batch)[place], alone)
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        YARN,
+        YARN | {"beta_fast": 8, "beta_slow": 2, "attention_factor": 1.3},
+        YARN | {"mscale": 0.7, "mscale_all_dim": 0.4, "truncate": False},
+        YARN | {"mrope_interleaved": True, "mrope_section": [2, 1, 1]},
+        {"rope_type": "linear", "factor": 3.0},
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    ],
+    ids=["yarn", "betas", "mscale", "sections", "linear", "llama3"],
+)
+def test_stretched_contexts_equal_transformers(tmp_path: Path, token_ids: list[int], rope: dict[str, Any]) -> None:
+    rope = {"rope_theta": 10_000.0, "partial_rotary_factor": 0.5, "mrope_section": [6, 1, 1]} | rope
+    path = write_tiny(tmp_path / "m", dtype=torch.float32, rope_parameters=rope, max_position_embeddings=64)
+    model = load_hybrid(path)
+    reference = reference_logits(transformers_hybrid(path), token_ids)
+    torch.testing.assert_close(in_chunks(model, make_sequence(token_ids), [64]), reference[-1], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(token_by_token(model, token_ids), reference, rtol=1e-4, atol=1e-4)
+    assert model.context_tokens == (256 if rope["rope_type"] == "yarn" else 64)
+    plain = write_tiny(
+        tmp_path / "plain",
+        dtype=torch.float32,
+        rope_parameters=rope | {"rope_type": "default"},
+        max_position_embeddings=256,
+    )
+    difference = in_chunks(load_hybrid(plain), make_sequence(token_ids), []) - reference[-1]
+    assert difference.abs().max() > 1e-2  # the stretch shows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -102,6 +103,44 @@ def test_dense_models_survive_gguf(tmp_path: Path, family: str) -> None:
     target = tmp_path / "m.gguf"
     assert main(["export-gguf", str(source), str(target)]) == 0
     torch.testing.assert_close(logits_of(target), logits_of(source), rtol=1e-5, atol=1e-5)
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 10_000.0}
+
+
+@pytest.mark.parametrize("rope", [YARN, {"rope_type": "linear", "factor": 3.0, "rope_theta": 10_000.0}])
+@pytest.mark.parametrize("family", ["qwen3_5", "llama"])
+def test_stretched_contexts_survive_gguf(tmp_path: Path, family: str, rope: dict[str, Any]) -> None:
+    rope = rope | ({"partial_rotary_factor": 0.5} if family == "qwen3_5" else {})
+    source = write_tiny(tmp_path / family, family, rope_parameters=rope, max_position_embeddings=96)
+    target = tmp_path / "m.gguf"
+    assert main(["export-gguf", str(source), str(target)]) == 0
+    torch.testing.assert_close(logits_of(target), logits_of(source), rtol=1e-5, atol=1e-5)
+    first, second = open_checkpoint(source).config, open_checkpoint(target).config
+    assert first.rope == second.rope
+    assert first.context_tokens == second.context_tokens
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        YARN | {"attention_factor": 1.5},
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    ],
+)
+def test_what_gguf_cannot_say_of_a_context_is_not_exported(
+    tmp_path: Path, rope: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_tiny(tmp_path / "m", "llama", rope_parameters=rope | {"rope_theta": 10_000.0})
+    assert main(["export-gguf", str(source), str(tmp_path / "m.gguf")]) == 2
+    assert f"{rope['rope_type']} factors of this kind cannot be exported; serve the folder." in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
 def test_the_formats_own_library_reads_the_same_nvfp4_values(nvfp4: Path, tmp_path: Path) -> None:
