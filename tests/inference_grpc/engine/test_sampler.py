@@ -192,3 +192,13 @@ def test_more_candidates_than_there_are_tokens_are_no_problem() -> None:
     assert CANDIDATES > 40
     (token,) = sample(torch.zeros(1, 40), [make_sequence(temperature=1.0, top_k=100, top_p=0.9)])
     assert isinstance(token, SampledToken)
+
+
+@pytest.mark.parametrize("vocabulary", [2048, VOCABULARY])
+def test_of_equals_the_lowest_is_likeliest_wherever_they_stand(vocabulary: int) -> None:
+    for first, second in ((0, 1), (255, 256), (3, vocabulary - 1), (700, 1000)):
+        logits = make_logits()[:, :1].expand(2, vocabulary).clone()
+        logits[:, [first, second]] = 9.0
+        logits[1, first] = -9.0
+        tokens = sample(logits, [make_sequence(), make_sequence()])
+        assert [token.token_id for token in tokens if isinstance(token, SampledToken)] == [first, second]

@@ -14,10 +14,14 @@ from benchmarks.engine.transformers_model import load_transformers
 from inference_grpc.core.batch import Batch, Chunk
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence
+from inference_grpc.model import llama
+from inference_grpc.model.attention import KEPT_BYTES
 from inference_grpc.model.fbgemm import PackedWeight
 from inference_grpc.model.linear import HalfProduct, Precision, make_product, rows_are_independent
 from inference_grpc.model.llama import LlamaModel
 from inference_grpc.model.load import load_model, open_checkpoint
+from inference_grpc.model.memory import KvPool
+from inference_grpc.model.norm import RmsNorm
 from inference_grpc.model.resolve import EMBEDDED_MODEL, resolve_model
 from tests.inference_grpc import tiny_model
 
@@ -160,3 +164,76 @@ def test_page_sizes_that_do_not_fit_the_span_are_refused(tiny_path: Path) -> Non
     model = load_model(opened, name="m", vocabulary=opened.config.vocabulary).model
     with pytest.raises(ValueError, match="page_tokens is 24"):
         model.allocate(pages=4, page_tokens=24, state_slots=0)
+
+
+def test_spans_kept_from_step_to_step_hold_what_pages_hold(models: dict[Precision, LlamaModel]) -> None:
+    """Texts that decode together, join, leave and cross spans; one that goes back to pages of its own; and a step of
+    other texts between two of these."""
+    model = models["float16"]
+    generator = np.random.default_rng(4)
+    texts = [generator.integers(0, 99, 140).tolist() for _ in range(4)]
+    expected = [every_position(model, text) for text in texts]
+    sequences = [make_sequence(text, 10 + 20 * number) for number, text in enumerate(texts)]
+    ends = [20, 40, 61, 62]  # tokens known so far
+
+    def step(members: list[int]) -> None:
+        for member in members:
+            sequences[member].token_ids = texts[member][: ends[member] + 1]
+        batch = Batch([Chunk(sequences[member], ends[member], 1) for member in members])
+        for member, row in zip(members, model.forward(batch), strict=True):
+            assert torch.equal(row, expected[member][ends[member]])
+            ends[member] += 1
+
+    for member, end in enumerate(ends):
+        sequences[member].token_ids = texts[member][:end]
+        model.forward(Batch([Chunk(sequences[member], 0, end)]))
+    for _ in range(4):
+        step([0, 1, 2, 3])  # two of them cross into the next span
+    step([2, 3])
+    step([0, 1, 2, 3])
+    ends[1] -= 2  # as if its last tokens had been taken back, and others came
+    texts[1][ends[1]] += 1
+    expected[1] = every_position(model, texts[1])
+    sequences[0], before = make_sequence(texts[0], 120), sequences[0]
+    sequences[0].token_ids = texts[0][: ends[0]]
+    model.forward(Batch([Chunk(sequences[0], 0, ends[0])]))
+    for _ in range(3):
+        step([0, 1, 2, 3])
+    assert before.page_ids != sequences[0].page_ids
+
+
+def test_spans_beyond_the_bound_are_gathered_anew(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(tiny_path, "float16")
+    text = np.random.default_rng(6).integers(0, 99, 60).tolist()
+    sequence = make_sequence(text)
+    gathers = 0
+    plain = KvPool.gather
+
+    def gather(pool: KvPool, page_ids: torch.Tensor) -> torch.Tensor:
+        nonlocal gathers
+        gathers += 1
+        return plain(pool, page_ids)
+
+    monkeypatch.setattr(KvPool, "gather", gather)
+
+    def decode(end: int) -> None:
+        sequence.token_ids = text[:end]
+        model.forward(Batch([Chunk(sequence, end - 1, 1)]))
+
+    for bound, expected in ((KEPT_BYTES, model.config.layers), (0, 4 * model.config.layers)):
+        monkeypatch.setattr(llama, "KEPT_BYTES", bound)
+        model.forward(Batch([Chunk(make_sequence([5] * 3, 100), 0, 3)]))  # what was kept before is forgotten
+        gathers = 0
+        for end in (40, 41, 42, 43):
+            decode(end)
+        assert gathers == expected
+
+
+def test_norms_have_the_bits_of_torch() -> None:
+    generator = torch.Generator().manual_seed(2)
+    for width, epsilon in ((576, 1e-5), (64, 1e-6), (7, 0.5)):
+        x = torch.randn(9, 3, width, generator=generator) * torch.logspace(-20, 15, 9)[:, None, None]
+        weight = torch.randn(width, generator=generator)
+        assert torch.equal(
+            RmsNorm(width, epsilon)(x, weight), torch.nn.functional.rms_norm(x, (width,), weight, epsilon)
+        )
