@@ -15,6 +15,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.db.models import QuerySet
 from django.http import Http404
+from django.utils.translation import gettext_lazy as _
 
 from portal.alerts.models import AlertRule, WebhookDelivery, WebhookEndpoint
 from portal.api_keys.models import ApiKey, ManagementKey, Purpose
@@ -33,15 +34,20 @@ class NotPermitted(PermissionDenied):
 
     def __init__(self, permission: Permission, role: Role) -> None:
         self.permission = permission
-        needed = " or ".join(each.label.lower() for each in roles_with(permission))
-        super().__init__(f"To {WORDS[permission]} needs the role {needed}; yours is {role.label.lower()}.")
+        words = {
+            "act": WORDS[permission],
+            "needed": str(_(" or ")).join(str(each.label) for each in roles_with(permission)),
+            "own": role.label,
+        }
+        super().__init__(_("To %(act)s needs the role %(needed)s; yours is %(own)s.") % words)
 
 
 class TwoFactorNeeded(PermissionDenied):
     """The organization lets in only people whose account has a second factor."""
 
     def __init__(self, organization: Organization) -> None:
-        super().__init__(f"{organization.name} requires two-factor authentication; set it up in your account first.")
+        text = _("%(name)s requires two-factor authentication; set it up in your account first.")
+        super().__init__(text % {"name": organization.name})
 
 
 def memberships_of(user: User) -> QuerySet[Member]:

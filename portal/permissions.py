@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from types import MappingProxyType
 
+from django.utils.translation import gettext_lazy as _
+
 from portal.organizations.roles import Role
 
 
@@ -51,20 +53,20 @@ PERMISSIONS = MappingProxyType(
 
 WORDS = MappingProxyType(
     {
-        Permission.VIEW: "see the organization",
-        Permission.USE_PLAYGROUND: "use the playground",
-        Permission.MANAGE_KEYS: "create and revoke API keys",
-        Permission.MANAGE_PROJECTS: "create and change projects",
-        Permission.MANAGE_LIMITS: "set limits",
-        Permission.MANAGE_BILLING: "change billing details and pay",
-        Permission.VIEW_ALERTS: "see alerts and deliveries",
-        Permission.MANAGE_ALERTS: "set alerts and webhooks",
-        Permission.VIEW_AUDIT: "read the audit log",
-        Permission.MANAGE_MEMBERS: "invite, change and remove members",
-        Permission.MANAGE_SETTINGS: "change the organization's settings",
-        Permission.MANAGE_MANAGEMENT_KEYS: "create and revoke management keys",
-        Permission.MANAGE_OWNERS: "make and remove owners",
-        Permission.DELETE_ORGANIZATION: "delete or restore the organization",
+        Permission.VIEW: _("see the organization"),
+        Permission.USE_PLAYGROUND: _("use the playground"),
+        Permission.MANAGE_KEYS: _("create and revoke API keys"),
+        Permission.MANAGE_PROJECTS: _("create and change projects"),
+        Permission.MANAGE_LIMITS: _("set limits"),
+        Permission.MANAGE_BILLING: _("change billing details and pay"),
+        Permission.VIEW_ALERTS: _("see alerts and deliveries"),
+        Permission.MANAGE_ALERTS: _("set alerts and webhooks"),
+        Permission.VIEW_AUDIT: _("read the audit log"),
+        Permission.MANAGE_MEMBERS: _("invite, change and remove members"),
+        Permission.MANAGE_SETTINGS: _("change the organization's settings"),
+        Permission.MANAGE_MANAGEMENT_KEYS: _("create and revoke management keys"),
+        Permission.MANAGE_OWNERS: _("make and remove owners"),
+        Permission.DELETE_ORGANIZATION: _("delete or restore the organization"),
     }
 )
 

@@ -13,12 +13,12 @@ from portal.api_keys.models import ApiKey
 from portal.organizations.models import Project
 
 CHOICES = {
-    "budget:day": "Budget per day",
-    "budget:week": "Budget per week",
-    "budget:month": "Budget per month",
-    "credit:": "Credit is low",
-    "spend_anomaly:": "Unusual spend in an hour",
-    "failures:": "Failing calls",
+    "budget:day": _("Budget per day"),
+    "budget:week": _("Budget per week"),
+    "budget:month": _("Budget per month"),
+    "credit:": _("Credit is low"),
+    "spend_anomaly:": _("Unusual spend in an hour"),
+    "failures:": _("Failing calls"),
 }
 DEFAULT_THRESHOLDS = {
     RuleKind.BUDGET: [50, 80, 100],
@@ -56,9 +56,9 @@ class AlertRuleForm(forms.Form):
         field = self.fields["scope"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [
-            ("", f"The whole organization ({name})"),
-            ("Projects", [(f"project:{number}", project.name) for number, project in self.projects.items()]),
-            ("API keys", [(f"api_key:{number}", str(key)) for number, key in self.api_keys.items()]),
+            ("", _("The whole organization (%(name)s)") % {"name": name}),
+            (_("Projects"), [(f"project:{number}", project.name) for number, project in self.projects.items()]),
+            (_("API keys"), [(f"api_key:{number}", str(key)) for number, key in self.api_keys.items()]),
         ]
 
     def clean_amount(self) -> int | None:
@@ -78,25 +78,27 @@ class AlertRuleForm(forms.Form):
         if not all(part.isdecimal() and int(part) > 0 for part in parts):
             raise ValidationError(_("Enter whole percentages above zero, such as 50, 80, 100."))
         if len(parts) > THRESHOLDS_LIMIT:
-            raise ValidationError(f"Enter at most {THRESHOLDS_LIMIT} percentages.")
+            raise ValidationError(_("Enter at most %(limit)s percentages.") % {"limit": THRESHOLDS_LIMIT})
         return sorted({int(part) for part in parts})
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         if self.errors:
             return data
-        kind_name, _, window = data["what"].partition(":")
+        kind_name, _separator, window = data["what"].partition(":")
         kind = RuleKind(kind_name)
-        scope, _, number = data["scope"].partition(":")
+        scope, _separator, number = data["scope"].partition(":")
         thresholds = data["thresholds"] or DEFAULT_THRESHOLDS.get(kind, [])
         if kind != RuleKind.FAILURES and data["amount"] is None:
-            raise ValidationError({"amount": "Enter an amount, such as 100.00."})
+            raise ValidationError({"amount": _("Enter an amount, such as 100.00.")})
         if kind in HIGHEST and thresholds[-1] > HIGHEST[kind]:
-            raise ValidationError({"thresholds": f"Enter percentages of at most {HIGHEST[kind]}."})
+            raise ValidationError(
+                {"thresholds": _("Enter percentages of at most %(highest)s.") % {"highest": HIGHEST[kind]}}
+            )
         if kind in (RuleKind.SPEND_ANOMALY, RuleKind.FAILURES) and len(thresholds) != 1:
-            raise ValidationError({"thresholds": "Enter one percentage."})
+            raise ValidationError({"thresholds": _("Enter one percentage.")})
         if kind in (RuleKind.CREDIT, RuleKind.FAILURES) and scope:
-            raise ValidationError({"scope": "This is watched for the whole organization only."})
+            raise ValidationError({"scope": _("This is watched for the whole organization only.")})
         data["rule"] = {
             "kind": kind,
             "window": BudgetWindow(window).value if window else "",

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import SplitResult, urlsplit
 
+from django.utils.translation import gettext_lazy as _
+
 from portal.client_address import Address
 
 TIMEOUT_S = 5.0
@@ -51,17 +53,19 @@ def check_url(url: str, *, allow_private: bool) -> SplitResult:
     parts = urlsplit(url)
     schemes = ("https", "http") if allow_private else ("https",)
     if parts.scheme not in schemes:
-        raise TargetRefused(f"The address must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}.")
+        raise TargetRefused(
+            _("The address must begin with %(schemes)s.") % {"schemes": ", ".join(f"{scheme}://" for scheme in schemes)}
+        )
     if not parts.hostname:
-        raise TargetRefused("The address names no host.")
+        raise TargetRefused(_("The address names no host."))
     if parts.username is not None or parts.password is not None:
-        raise TargetRefused("The address must not hold a user name or password; check the signature instead.")
+        raise TargetRefused(_("The address must not hold a user name or password; check the signature instead."))
     try:
         port = parts.port
     except ValueError:
-        raise TargetRefused("The port must be a number from 1 to 65535.") from None
+        raise TargetRefused(_("The port must be a number from 1 to 65535.")) from None
     if port == 0:
-        raise TargetRefused("The port must be a number from 1 to 65535.")
+        raise TargetRefused(_("The port must be a number from 1 to 65535."))
     return parts
 
 
@@ -72,11 +76,14 @@ def resolve(parts: SplitResult, *, allow_private: bool) -> list[tuple[int, tuple
     try:
         found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise TargetRefused(f"{parts.hostname} cannot be resolved.") from None
-    for *_, where in found:
+        raise TargetRefused(_("%(host)s cannot be resolved.") % {"host": parts.hostname}) from None
+    for *_rest, where in found:
         # A scope such as %eth0 belongs to link-local addresses only.
         if not allow_private and not is_public(ip_address(str(where[0]).partition("%")[0])):
-            raise TargetRefused(f"{parts.hostname} is an address inside a private network; webhooks go to public ones.")
+            raise TargetRefused(
+                _("%(host)s is an address inside a private network; webhooks go to public ones.")
+                % {"host": parts.hostname}
+            )
     return [(family, where) for family, _, _, _, where in found]
 
 

@@ -14,6 +14,7 @@ from django.db import transaction
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from kombu.exceptions import OperationalError
 
 from portal.alerts.delivery import enqueue_after_commit, make_delivery
@@ -51,9 +52,9 @@ def create_rule(
 ) -> AlertRule:
     """Watched from the next evaluation on, within a minute. A repeat makes a second rule."""
     if any(owned and owned.organization_id != organization.id for owned in (project, api_key)):
-        raise NotPossible("An alert's project and key must belong to the organization.")
+        raise NotPossible(_("An alert's project and key must belong to the organization."))
     if AlertRule.objects.filter(organization=organization).count() >= RULE_LIMIT:
-        raise NotPossible(f"An organization has at most {RULE_LIMIT} alerts; remove one first.")
+        raise NotPossible(_("An organization has at most %(limit)s alerts; remove one first.") % {"limit": RULE_LIMIT})
     rule = AlertRule.objects.create(
         organization=organization,
         kind=kind,

@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from portal.alerts import signatures
 from portal.alerts.delivery import enqueue_after_commit, make_delivery
@@ -53,7 +54,9 @@ def add(*, organization: Organization, url: str, description: str, actor: User) 
     _check(url)
     Organization.objects.select_for_update().get(id=organization.id)
     if WebhookEndpoint.objects.filter(organization=organization).count() >= ENDPOINT_LIMIT:
-        raise WebhookRefused(f"An organization has at most {ENDPOINT_LIMIT} webhooks; remove one first.")
+        raise WebhookRefused(
+            _("An organization has at most %(limit)s webhooks; remove one first.") % {"limit": ENDPOINT_LIMIT}
+        )
     secret = signatures.generate()
     endpoint = WebhookEndpoint.objects.create(
         organization=organization, url=url, description=description, sealed_secret=seal(secret), created_by=actor
@@ -119,7 +122,7 @@ def send_test(*, endpoint: WebhookEndpoint, actor: User) -> WebhookDelivery:
 def resend(*, delivery: WebhookDelivery, actor: User) -> None:
     """Tries again from now, with the same id and body, whatever became of it before."""
     if not delivery.endpoint.is_enabled:
-        raise WebhookRefused("The webhook is switched off; switch it on first.")
+        raise WebhookRefused(_("The webhook is switched off; switch it on first."))
     WebhookDelivery.objects.filter(id=delivery.id).update(
         state=DeliveryState.PENDING, attempts=0, next_attempt_at=timezone.now()
     )

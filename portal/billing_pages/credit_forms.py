@@ -30,7 +30,7 @@ def read_minor(text: str, currency: str) -> int:
         raise ValidationError(str(error)) from None
     step = 10 ** (9 - MINOR_DIGITS[currency])
     if nano % step:
-        raise ValidationError(f"Enter at most {MINOR_DIGITS[currency]} decimals.")
+        raise ValidationError(_("Enter at most %(digits)s decimals.") % {"digits": MINOR_DIGITS[currency]})
     return to_minor(nano, currency)
 
 

@@ -84,7 +84,7 @@ def top_up_new(request: HttpRequest, slug: str) -> HttpResponse:
         except InvalidAmount as error:
             form.add_error("amount", str(error))
         except BillingError as error:
-            form.add_error(None, f"The payment page could not be opened. {error}")
+            form.add_error(None, _("The payment page could not be opened. %(error)s") % {"error": error})
         else:
             return redirect("portal:top_up", slug, top_up.id)
     return _page(request, member, top_up_form=form)

@@ -103,7 +103,7 @@ class BillingDetailsForm(forms.Form):
         r"^[A-Za-z]{2}$",
         required=False,
         help_text=_("Two letters, such as DE."),
-        error_messages={"invalid": "Enter the two-letter country code, such as DE."},
+        error_messages={"invalid": _("Enter the two-letter country code, such as DE.")},
     )
     tax_id = forms.CharField(required=False, max_length=64, label=_("Tax number"))
 

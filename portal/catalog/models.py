@@ -19,7 +19,7 @@ class Model(models.Model):
         validators=[
             RegexValidator(
                 r"^[a-z0-9][a-z0-9._:/-]*$",
-                "Use lower-case letters, digits and . _ : / - only, beginning with a letter or digit.",
+                _("Use lower-case letters, digits and . _ : / - only, beginning with a letter or digit."),
             )
         ],
     )
@@ -38,7 +38,7 @@ class Model(models.Model):
                 condition=Q(default_max_output_tokens__lte=F("max_output_tokens"))
                 & Q(max_output_tokens__lte=F("context_tokens")),
                 name="model_output_fits_context",
-                violation_error_message="Default output ≤ maximum output ≤ context must hold.",
+                violation_error_message=_("Default output ≤ maximum output ≤ context must hold."),
             )
         ]
 
@@ -59,16 +59,18 @@ class Deployment(models.Model):
 
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="deployments")
     kind = models.CharField(max_length=20, choices=DeploymentKind.choices, default=DeploymentKind.ENGINE)
-    address = models.CharField(max_length=200, help_text="host:port of an engine, or the base URL of an upstream.")
+    address = models.CharField(max_length=200, help_text=_("host:port of an engine, or the base URL of an upstream."))
     upstream_model = models.CharField(
-        max_length=200, blank=True, help_text="The model's name there; empty if the same."
+        max_length=200, blank=True, help_text=_("The model's name there; empty if the same.")
     )
     credential_variable = models.CharField(
         max_length=100,
         blank=True,
         # A free choice of variable would let one operator send the service's other secrets to an address of theirs.
-        validators=[RegexValidator(r"^UPSTREAM_KEY_[A-Z0-9_]+$", "The variable's name must begin with UPSTREAM_KEY_.")],
-        help_text="Environment variable with the upstream's key; its name begins with UPSTREAM_KEY_.",
+        validators=[
+            RegexValidator(r"^UPSTREAM_KEY_[A-Z0-9_]+$", _("The variable's name must begin with UPSTREAM_KEY_."))
+        ],
+        help_text=_("Environment variable with the upstream's key; its name begins with UPSTREAM_KEY_."),
     )
     is_enabled = models.BooleanField(default=True)
     weight = models.PositiveSmallIntegerField(default=100, validators=[MinValueValidator(1)])
@@ -84,6 +86,6 @@ class Deployment(models.Model):
     def clean(self) -> None:
         is_url = self.address.startswith(("http://", "https://"))
         if self.kind == DeploymentKind.OPENAI_COMPATIBLE and not is_url:
-            raise ValidationError({"address": "An upstream's address is a base URL such as https://host/v1."})
+            raise ValidationError({"address": _("An upstream's address is a base URL such as https://host/v1.")})
         if self.kind == DeploymentKind.ENGINE and (is_url or ":" not in self.address):
-            raise ValidationError({"address": "An engine's address is host:port, such as 127.0.0.1:50051."})
+            raise ValidationError({"address": _("An engine's address is host:port, such as 127.0.0.1:50051.")})

@@ -40,7 +40,7 @@ class ViewForm(forms.Form):
             return None
         found = organizations.organization_by_slug(slug)
         if found is None:
-            raise forms.ValidationError(f"There is no organization '{slug}'.")
+            raise forms.ValidationError(_("There is no organization '%(slug)s'.") % {"slug": slug})
         return found
 
     def filters(self) -> ViewFilters:

@@ -11,7 +11,6 @@ from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
@@ -232,7 +231,7 @@ def exemption(request: HttpRequest, slug: str) -> HttpResponse:
     return redirect("portal:operator_money", slug)
 
 
-def _try(request: HttpRequest, form: Any, act: Callable[[], None], done: str | Promise) -> None:
+def _try(request: HttpRequest, form: Any, act: Callable[[], None], done: Any) -> None:
     """Do it if the form is good; what is refused is said on the page that follows."""
     if not form.is_valid():
         for name, errors in form.errors.items():

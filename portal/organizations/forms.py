@@ -54,7 +54,10 @@ class OriginsForm(forms.Form):
     def clean_origins(self) -> list[str]:
         parts = self.cleaned_data["origins"].replace(",", "\n").split()
         if len(parts) > ORIGINS_LIMIT:
-            raise forms.ValidationError(f"These are {len(parts)} origins; at most {ORIGINS_LIMIT} are kept.")
+            raise forms.ValidationError(
+                _("These are %(count)s origins; at most %(limit)s are kept.")
+                % {"count": len(parts), "limit": ORIGINS_LIMIT}
+            )
         try:
             return list(dict.fromkeys(parse_origin(part) for part in parts))
         except ValueError as error:
@@ -110,5 +113,5 @@ class DeletionForm(forms.Form):
 
     def clean_confirmation(self) -> str:
         if self.cleaned_data["confirmation"].strip() != self._name:
-            raise forms.ValidationError(f"This is not the name; it is {self._name}.")
+            raise forms.ValidationError(_("This is not the name; it is %(name)s.") % {"name": self._name})
         return self._name

@@ -8,6 +8,7 @@ from functools import partial
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from portal.alerts.models import WebhookEndpoint
 from portal.api_keys import management
@@ -28,7 +29,7 @@ def transfer(*, organization: Organization, to: Member, actor: Member) -> None:
     A repeat finds an actor who is no owner any more; the caller's access check refuses it.
     """
     if to.organization_id != organization.id or to.id == actor.id:
-        raise NotPossible("Choose another member of this organization to hand it over to.")
+        raise NotPossible(_("Choose another member of this organization to hand it over to."))
     # The owners' rows are locked in one order, as where one leaves: it never is without an owner.
     list(Member.objects.select_for_update().filter(organization=organization).order_by("id"))
     Member.objects.filter(id=to.id).update(role=Role.OWNER)
@@ -71,7 +72,7 @@ def restore(*, organization: Organization, actor: User) -> None:
     ):
         organization.refresh_from_db(fields=["closed_at", "deletes_at"])
         if organization.closed_at is not None:
-            raise NotPossible("The organization is closed; its grace period has ended.")
+            raise NotPossible(_("The organization is closed; its grace period has ended."))
         return
     organization.deletes_at = None
     record_event(organization_id=organization.id, actor=actor, action="organization.restored", subject=organization)

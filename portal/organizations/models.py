@@ -11,6 +11,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from portal import permissions
 from portal.organizations.origins import ORIGIN_LENGTH
@@ -20,7 +21,9 @@ from portal.permissions import Permission
 
 def validate_time_zone(value: str) -> None:
     if value not in available_timezones():
-        raise ValidationError(f"{value!r} is not a time zone name; use one such as Europe/Amsterdam.")
+        raise ValidationError(
+            _("%(value)s is not a time zone name; use one such as Europe/Amsterdam.") % {"value": repr(value)}
+        )
 
 
 class Organization(models.Model):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
+from django.utils.translation import gettext_lazy as _
+
 ORIGINS_LIMIT = 50
 ORIGIN_LENGTH = 200
 EXAMPLE = "https://app.example.com"
@@ -18,19 +20,26 @@ def parse_origin(text: str) -> str:
     text = text.strip()
     shown = repr(text[:ORIGIN_LENGTH])
     if "*" in text or text == "null":
-        raise ValueError(f"{shown} would let every site in; name each origin, such as {EXAMPLE}.")
+        raise ValueError(
+            _("%(shown)s would let every site in; name each origin, such as %(example)s.")
+            % {"shown": shown, "example": EXAMPLE}
+        )
     try:
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port
         host = host if ":" in host else host.encode("idna").decode()
     except ValueError:
-        raise ValueError(f"{shown} is no origin such as {EXAMPLE}.") from None
+        raise ValueError(
+            _("%(shown)s is no origin such as %(example)s.") % {"shown": shown, "example": EXAMPLE}
+        ) from None
     if parts.scheme not in ("http", "https") or not host or parts.username is not None or len(text) > ORIGIN_LENGTH:
-        raise ValueError(f"{shown} is no origin such as {EXAMPLE}.")
+        raise ValueError(_("%(shown)s is no origin such as %(example)s.") % {"shown": shown, "example": EXAMPLE})
     if parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ValueError(f"{shown} is more than an origin; leave out what follows the host and port.")
+        raise ValueError(
+            _("%(shown)s is more than an origin; leave out what follows the host and port.") % {"shown": shown}
+        )
     if parts.scheme == "http" and not _is_this_machine(host):
-        raise ValueError(f"{shown} is not encrypted; use https, or http for localhost only.")
+        raise ValueError(_("%(shown)s is not encrypted; use https, or http for localhost only.") % {"shown": shown})
     host = f"[{host}]" if ":" in host else host
     default_port = 443 if parts.scheme == "https" else 80
     return f"{parts.scheme}://{host}" + (f":{port}" if port is not None and port != default_port else "")

@@ -15,9 +15,9 @@ class Role(models.TextChoices):
 
 
 DESCRIPTIONS = {
-    Role.OWNER: "Everything, ownership and deletion included",
-    Role.ADMIN: "Everything but ownership and deletion",
-    Role.BILLING: "Billing, invoices and alerts",
-    Role.DEVELOPER: "API keys and the playground",
-    Role.VIEWER: "Sees everything, changes nothing",
+    Role.OWNER: _("Everything, ownership and deletion included"),
+    Role.ADMIN: _("Everything but ownership and deletion"),
+    Role.BILLING: _("Billing, invoices and alerts"),
+    Role.DEVELOPER: _("API keys and the playground"),
+    Role.VIEWER: _("Sees everything, changes nothing"),
 }

@@ -10,6 +10,7 @@ from allauth.mfa.utils import is_mfa_enabled
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.text import slugify
+from django.utils.translation import gettext_lazy as _
 
 from billing.accounts.services import change_time_zone, open_account
 from billing.credits.free import give_free_credit
@@ -108,7 +109,7 @@ def set_two_factor_required(*, organization: Organization, is_required: bool, ac
     """Members without a second factor are kept out until they set one up. Whoever asks for it has one themselves."""
     if is_required and not is_mfa_enabled(actor):
         raise NotPossible(
-            "Set up two-factor authentication for your own account first, or you would lock yourself out."
+            _("Set up two-factor authentication for your own account first, or you would lock yourself out.")
         )
     changed = Organization.objects.filter(id=organization.id, requires_two_factor=not is_required).update(
         requires_two_factor=is_required
@@ -167,7 +168,7 @@ def archive_project(*, project: Project, actor: User, reason: str = "") -> None:
     """The gateways refuse its keys within two seconds, and no new ones are made for it. What it used stays. A repeat
     changes nothing."""
     if project.is_default:
-        raise NotPossible("The default project cannot be archived: new keys belong to it unless another is chosen.")
+        raise NotPossible(_("The default project cannot be archived: new keys belong to it unless another is chosen."))
     _set_archived(project, timezone.now(), actor, reason)
 
 

@@ -53,12 +53,12 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
     if request.method == "POST":
         try:
             if found is None or not is_theirs:
-                raise PermissionDenied("This invitation is for another address.")
+                raise PermissionDenied(_("This invitation is for another address."))
             member = invitations.accept(invitation=found, user=signed_in(request))
         except PortalError as error:
             messages.error(request, str(error))
             return redirect("portal:home")
-        messages.success(request, f"You are now in {member.organization.name}.")
+        messages.success(request, _("You are now in %(name)s.") % {"name": member.organization.name})
         return redirect("portal:dashboard", member.organization.slug)
     context = {"invitation": found, "is_theirs": is_theirs}
     return render(request, "portal/organizations/invitation.html", context, status=200 if found else 404)
@@ -80,7 +80,7 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
         except PortalError as error:
             form.add_error("email", str(error))
         else:
-            messages.success(request, f"An invitation is on its way to {email}.")
+            messages.success(request, _("An invitation is on its way to %(email)s.") % {"email": email})
             return redirect("portal:members", slug)
     context = {
         "form": form,
@@ -104,7 +104,7 @@ def change_role(request: HttpRequest, slug: str, member_id: int) -> HttpResponse
         return redirect("portal:members", slug)
     role = Role(form.cleaned_data["role"])
     access.require_grant(actor, colleague.role, role)
-    done = f"{colleague.user.email} is now {role.label.lower()}."
+    done = _("%(email)s is now %(role)s.") % {"email": colleague.user.email, "role": role.label.lower()}
     _try(request, services.change_role, done, member=colleague, role=role)
     return redirect("portal:members", slug)
 
@@ -118,13 +118,18 @@ def remove_member(request: HttpRequest, slug: str, member_id: int) -> HttpRespon
     if colleague.user_id != actor.user_id:
         access.member_for(request.user, slug, Permission.MANAGE_MEMBERS)
         access.require_grant(actor, colleague.role)
-    is_done = _try(request, services.remove_member, f"{colleague.user.email} is no longer a member.", member=colleague)
+    is_done = _try(
+        request,
+        services.remove_member,
+        _("%(email)s is no longer a member.") % {"email": colleague.user.email},
+        member=colleague,
+    )
     if is_done and colleague.user_id == actor.user_id:
         return redirect("portal:home")
     return redirect("portal:members", slug)
 
 
-def _try(request: HttpRequest, act: Any, done: str, **arguments: Any) -> bool:
+def _try(request: HttpRequest, act: Any, done: Any, **arguments: Any) -> bool:
     """Runs a service for the signed-in user and tells them how it went."""
     try:
         act(actor=signed_in(request), **arguments)
@@ -140,7 +145,7 @@ def _try(request: HttpRequest, act: Any, done: str, **arguments: Any) -> bool:
 def withdraw_invitation(request: HttpRequest, slug: str, invitation_id: int) -> HttpResponse:
     found = access.invitation_for(request.user, slug, invitation_id, Permission.MANAGE_MEMBERS)
     invitations.withdraw(invitation=found, actor=signed_in(request))
-    messages.success(request, f"The invitation of {found.email} is withdrawn.")
+    messages.success(request, _("The invitation of %(email)s is withdrawn.") % {"email": found.email})
     return redirect("portal:members", slug)
 
 
@@ -213,9 +218,11 @@ def rename_project(request: HttpRequest, slug: str, project_slug: str) -> HttpRe
 def archive_project(request: HttpRequest, slug: str, project_slug: str) -> HttpResponse:
     project = access.project_for(request.user, slug, project_slug, Permission.MANAGE_PROJECTS)
     if request.POST.get("confirmation", "").strip() != project.name:
-        messages.error(request, f"Nothing is archived: type the project's name, {project.name}, to confirm.")
+        messages.error(
+            request, _("Nothing is archived: type the project's name, %(name)s, to confirm.") % {"name": project.name}
+        )
         return redirect("portal:settings", slug)
-    done = f"{project.name} is archived; its keys are refused."
+    done = _("%(name)s is archived; its keys are refused.") % {"name": project.name}
     _try(request, services.archive_project, done, project=project, reason=request.POST.get("reason", "")[:500])
     return redirect("portal:settings", slug)
 
@@ -224,7 +231,12 @@ def archive_project(request: HttpRequest, slug: str, project_slug: str) -> HttpR
 @require_POST
 def restore_project(request: HttpRequest, slug: str, project_slug: str) -> HttpResponse:
     project = access.project_for(request.user, slug, project_slug, Permission.MANAGE_PROJECTS)
-    _try(request, services.restore_project, f"{project.name} is restored; its keys work again.", project=project)
+    _try(
+        request,
+        services.restore_project,
+        _("%(name)s is restored; its keys work again.") % {"name": project.name},
+        project=project,
+    )
     return redirect("portal:settings", slug)
 
 
@@ -250,9 +262,9 @@ def two_factor(request: HttpRequest, slug: str) -> HttpResponse:
     member = access.member_for(request.user, slug, Permission.MANAGE_SETTINGS)
     is_required = request.POST.get("required") == "1"
     done = (
-        "Members without two-factor authentication are asked to set it up before they get in."
+        _("Members without two-factor authentication are asked to set it up before they get in.")
         if is_required
-        else "Two-factor authentication is each member's own choice again."
+        else _("Two-factor authentication is each member's own choice again.")
     )
     _try(request, services.set_two_factor_required, done, organization=member.organization, is_required=is_required)
     return redirect("portal:settings", slug)
@@ -290,7 +302,9 @@ def delete(request: HttpRequest, slug: str) -> HttpResponse:
         organization=organization, actor=member.user, reason=form.cleaned_data["reason"]
     )
     messages.warning(
-        request, f"{organization.name} is deleted; it can be restored until {deletes_at:%Y-%m-%d %H:%M} UTC."
+        request,
+        _("%(name)s is deleted; it can be restored until %(until)s UTC.")
+        % {"name": organization.name, "until": f"{deletes_at:%Y-%m-%d %H:%M}"},
     )
     return redirect("portal:settings", slug)
 
@@ -299,5 +313,10 @@ def delete(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 def restore(request: HttpRequest, slug: str) -> HttpResponse:
     member = access.member_for(request.user, slug, Permission.DELETE_ORGANIZATION)
-    _try(request, lifecycle.restore, f"{member.organization.name} is restored.", organization=member.organization)
+    _try(
+        request,
+        lifecycle.restore,
+        _("%(name)s is restored.") % {"name": member.organization.name},
+        organization=member.organization,
+    )
     return redirect("portal:settings", slug)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from django.db import transaction
+from django.utils.translation import gettext_lazy as _
 
 from portal.audit.services import record_event
 from portal.organizations.models import Organization
@@ -47,7 +48,9 @@ class Conversation(msgspec.Struct, forbid_unknown_fields=True):
 def share(*, organization: Organization, body: bytes, actor: User) -> SharedConversation:
     """`body` is the JSON of a Conversation. Raises InvalidConversation."""
     if len(body) > LARGEST_BYTES:
-        raise InvalidConversation(f"The conversation is longer than {LARGEST_BYTES // 1024} KiB; share a shorter one.")
+        raise InvalidConversation(
+            _("The conversation is longer than %(limit)s KiB; share a shorter one.") % {"limit": LARGEST_BYTES // 1024}
+        )
     try:
         conversation = msgspec.json.decode(body, type=Conversation)
     except msgspec.DecodeError as error:

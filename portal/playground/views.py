@@ -97,7 +97,7 @@ def share_end(request: HttpRequest, slug: str, share_id: int) -> HttpResponse:
     found = access.shared_conversation_for(request.user, slug, share_id, Permission.USE_PLAYGROUND)
     member = access.member_for(request.user, slug)
     if not _may_unshare(member, found):
-        raise PermissionDenied("Only who shared the conversation, or an admin, can end that.")
+        raise PermissionDenied(_("Only who shared the conversation, or an admin, can end that."))
     unshare(shared=found, actor=member.user)
     messages.success(request, _("The conversation is no longer shared."))
     return redirect("portal:playground", slug)

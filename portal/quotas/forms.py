@@ -13,20 +13,20 @@ from portal.quotas.models import Mode, QuotaKind, Window
 
 # What may be limited in which window, as one choice.
 CHOICES = {
-    "requests:minute": "Requests per minute",
-    "requests:day": "Requests per day",
-    "tokens:minute": "Tokens per minute",
-    "tokens:day": "Tokens per day",
-    "tokens:month": "Tokens per month",
-    "input_tokens:minute": "Input tokens per minute",
-    "input_tokens:day": "Input tokens per day",
-    "output_tokens:minute": "Output tokens per minute",
-    "output_tokens:day": "Output tokens per day",
-    "spend:day": "Spend per day",
-    "spend:week": "Spend per week",
-    "spend:month": "Spend per month",
-    "spend:lifetime": "Spend in all",
-    "concurrency:now": "Requests at the same time",
+    "requests:minute": _("Requests per minute"),
+    "requests:day": _("Requests per day"),
+    "tokens:minute": _("Tokens per minute"),
+    "tokens:day": _("Tokens per day"),
+    "tokens:month": _("Tokens per month"),
+    "input_tokens:minute": _("Input tokens per minute"),
+    "input_tokens:day": _("Input tokens per day"),
+    "output_tokens:minute": _("Output tokens per minute"),
+    "output_tokens:day": _("Output tokens per day"),
+    "spend:day": _("Spend per day"),
+    "spend:week": _("Spend per week"),
+    "spend:month": _("Spend per month"),
+    "spend:lifetime": _("Spend in all"),
+    "concurrency:now": _("Requests at the same time"),
 }
 
 
@@ -68,9 +68,9 @@ class QuotaForm(forms.Form):
         field = self.fields["scope"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [
-            ("", f"The whole organization ({name})"),
-            ("Projects", [(f"project:{number}", project.name) for number, project in self.projects.items()]),
-            ("API keys", [(f"api_key:{number}", str(key)) for number, key in self.api_keys.items()]),
+            ("", _("The whole organization (%(name)s)") % {"name": name}),
+            (_("Projects"), [(f"project:{number}", project.name) for number, project in self.projects.items()]),
+            (_("API keys"), [(f"api_key:{number}", str(key)) for number, key in self.api_keys.items()]),
             (_("All keys of a member"), [(f"member:{number}", str(row.user)) for number, row in self.members.items()]),
         ]
         choice = self.fields["model"]
@@ -81,15 +81,17 @@ class QuotaForm(forms.Form):
         data = super().clean() or {}
         if "what" not in data or "amount" not in data:
             return data
-        kind, _, window = data["what"].partition(":")
-        scope, _, number = data.get("scope", "").partition(":")
+        kind, _separator, window = data["what"].partition(":")
+        scope, _separator, number = data.get("scope", "").partition(":")
         text = data["amount"].replace(",", "").replace("$", "").strip()
         try:
             limit = parse_nano(text) if kind == QuotaKind.SPEND else int(text)
         except ValueError:
-            raise ValidationError({"amount": "Enter a whole number, or for spend an amount such as 25.50."}) from None
+            raise ValidationError(
+                {"amount": _("Enter a whole number, or for spend an amount such as 25.50.")}
+            ) from None
         if not 0 <= limit <= 2**63 - 1:
-            raise ValidationError({"amount": "Enter a number from 0 to 9,223,372,036,854,775,807."})
+            raise ValidationError({"amount": _("Enter a number from 0 to 9,223,372,036,854,775,807.")})
         data["quota"] = {
             "kind": QuotaKind(kind),
             "window": Window(window),

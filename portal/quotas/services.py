@@ -6,6 +6,7 @@ from functools import partial
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from portal.alerts.services import watch_soft_limits
 from portal.api_keys.models import ApiKey
@@ -42,7 +43,7 @@ def change_quota(
     """
     owned: tuple[Project | ApiKey | Member | None, ...] = (project, api_key, member)
     if any(row and row.organization_id != organization.id for row in owned):
-        raise QuotaOutOfScope("A limit's project, key and member must belong to the organization.")
+        raise QuotaOutOfScope(_("A limit's project, key and member must belong to the organization."))
     # The organization's row is the lock of all its limits: two changes cannot both see "no row yet".
     Organization.objects.select_for_update().get(id=organization.id)
     which = {

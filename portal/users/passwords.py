@@ -10,6 +10,7 @@ from typing import Any
 
 from django.contrib.auth.password_validation import CommonPasswordValidator
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
 
 _DISGUISE = str.maketrans("013457@$!", "oieastasi")
 _TRIMMED = "0123456789!?.,;:-_*#@$%&+= "
@@ -22,13 +23,15 @@ class KnownPasswordValidator(CommonPasswordValidator):
     def validate(self, password: str, user: Any = None) -> None:
         if any(form in self.passwords or form in _OURS for form in _forms(password)):
             raise ValidationError(
-                "This password, or one much like it, is on the lists that attackers try first. Choose another: "
-                "several unrelated words are strong and easy to remember.",
+                _(
+                    "This password, or one much like it, is on the lists that attackers try first. Choose another: "
+                    "several unrelated words are strong and easy to remember."
+                ),
                 code="password_known",
             )
 
     def get_help_text(self) -> str:
-        return "Known and frequent passwords are refused, also in disguise."
+        return str(_("Known and frequent passwords are refused, also in disguise."))
 
 
 def _forms(password: str) -> set[str]:

@@ -7,6 +7,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST
 
 from portal.users.forms import ProfileForm
@@ -46,5 +47,6 @@ def end_other_sessions(request: HttpRequest) -> HttpResponse:
     user = signed_in(request)
     others = [each.session.id for each in browsers_of(user, request.session.session_key) if not each.is_current]
     count = end(user=user, session_ids=others)
-    messages.success(request, f"{count} other browser{'' if count == 1 else 's'} signed out.")
+    text = ngettext("%(count)d other browser is signed out.", "%(count)d other browsers are signed out.", count)
+    messages.success(request, text % {"count": count})
     return redirect("portal:sessions")

@@ -131,7 +131,7 @@ class TestWhoCalls:
 
     def test_a_role_that_does_not_suffice_is_told_which_does(self, cast: Cast) -> None:
         error = Api(cast, cast.ben)("post", "/projects", {"name": "x"}).json()["error"]
-        assert error["message"] == "To create and change projects needs the role owner or admin; yours is developer."
+        assert error["message"] == "To create and change projects needs the role Owner or Admin; yours is Developer."
 
     def test_keys_that_ended_are_refused(self, cast: Cast, program: Api) -> None:
         key = ManagementKey.objects.get()
