@@ -1,6 +1,7 @@
 """Many random requests through the whole engine on a tiny hybrid: every one ends, and no page or slot is lost.
 
-    python -m benchmarks.engine.soak [--requests 10000] [--longest 4000] [--seed 1] [--model PATH] [--report FILE.md]
+    python -m benchmarks.engine.soak [--requests 10000] [--longest 4000] [--seed 1] [--draft-tokens 3] [--model PATH]
+                                     [--report FILE.md]
 
 Lengths, shared beginnings, number of choices, stop strings, seeds, priorities, tenants, deadlines and cancels are drawn
 at random. Memory is small, so sequences are preempted and states evicted all the time. Some requests are repeated, and
@@ -42,6 +43,8 @@ NARROW = {
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 16,
 }
+# Of its layers: about half of the guesses of its draft layer are right then.
+DEPTH = 0.1
 
 
 @dataclass
@@ -55,13 +58,15 @@ class Outcome:
     differing: int = 0
     preemptions: int = 0
     swaps: int = 0  # of these, to host memory
+    drafted: int = 0
+    accepted: int = 0
     steps: int = 0
     counts: int = 0  # how often all pages and slots were counted
     seconds: float = 0.0
 
 
 class Soak:
-    def __init__(self, model: str, longest: int, seed: int) -> None:
+    def __init__(self, model: str, longest: int, seed: int, *, draft_tokens: int = 0) -> None:
         self._chance = random.Random(seed)
         self._longest = longest
         # Room for one of the longest and a little, so that sequences push one another out.
@@ -74,6 +79,7 @@ class Soak:
             queue_limit=10_000,
             checkpoint_mib=0,
             swap_mib=1,
+            draft_tokens=draft_tokens,
         )
         self._backend = load_backend(config)
         self._vocabulary = 200
@@ -116,6 +122,7 @@ class Soak:
         if any(held):
             raise AssertionError(f"still held: pages, slots, host pages {held}")
         self._outcome.steps = engine.counters.steps
+        self._outcome.drafted, self._outcome.accepted = sum(engine.counters.drafted), sum(engine.counters.accepted)
         self._outcome.preemptions = engine.scheduler.preemptions
         self._outcome.swaps = engine.scheduler.swaps
         self._outcome.cached_tokens = engine.counters.prefix_hit_tokens
@@ -209,6 +216,7 @@ of up to {arguments.longest} tokens, memory for little more than the longest.
 | steps | {outcome.steps} |
 | tokens | {outcome.tokens} |
 | tokens found by prefix | {outcome.cached_tokens} |
+| guesses checked, of these right | {outcome.drafted}, {outcome.accepted} |
 | preemptions, of these to host memory | {outcome.preemptions}, {outcome.swaps} |
 | requests repeated at temperature 0 | {outcome.compared} |
 | of these with another text | {outcome.differing} |
@@ -226,12 +234,14 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--longest", type=int, default=4000, help="prompt tokens")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--draft-tokens", type=int, default=3, help="guesses that a step checks; 0 = none")
     parser.add_argument("--model", help="a narrow random hybrid if it is left out")
     parser.add_argument("--report", type=Path, help="write what came out to this Markdown file")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        model = arguments.model or str(write_tiny(Path(scratch) / "narrow", **NARROW))
-        outcome = Soak(model, arguments.longest, arguments.seed).run(arguments.requests)
+        model = arguments.model or str(write_tiny(Path(scratch) / "narrow", depth=DEPTH, **NARROW))
+        soak = Soak(model, arguments.longest, arguments.seed, draft_tokens=arguments.draft_tokens)
+        outcome = soak.run(arguments.requests)
     print(outcome)
     if outcome.differing or outcome.failed.keys() - {"deadline_exceeded"}:
         raise SystemExit("repeated requests differ, or requests failed")
