@@ -29,7 +29,7 @@ class NetworksField(forms.CharField):
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("required", False)
         kwargs.setdefault("label", _("Allowed networks"))
-        kwargs.setdefault("help_text", "Addresses or networks, one a line. Empty: from everywhere.")
+        kwargs.setdefault("help_text", _("Addresses or networks, one a line. Empty: from everywhere."))
         super().__init__(widget=forms.Textarea({"rows": 3, "placeholder": "203.0.113.0/24\n2001:db8::/32"}), **kwargs)
 
     def prepare_value(self, value: Any) -> Any:
@@ -38,7 +38,10 @@ class NetworksField(forms.CharField):
     def clean(self, value: Any) -> list[str]:
         parts = [part for part in super().clean(value).replace(",", "\n").split() if part]
         if len(parts) > NETWORKS_LIMIT:
-            raise forms.ValidationError(f"These are {len(parts)} networks; at most {NETWORKS_LIMIT} are kept.")
+            raise forms.ValidationError(
+                _("These are %(count)s networks; at most %(limit)s are kept.")
+                % {"count": len(parts), "limit": NETWORKS_LIMIT}
+            )
         try:
             return list(dict.fromkeys(str(parse_network(part)) for part in parts))
         except ValueError as error:
@@ -140,7 +143,9 @@ class ChangeKeyForm(RulesForm):
             "networks": api_key.allowed_networks,
         }
         super().__init__(data, initial=initial, models=models)
-        self.fields["last_day"].help_text = f"It works until the end of this day in {organization.time_zone}."
+        self.fields["last_day"].help_text = _("It works until the end of this day in %(zone)s.") % {
+            "zone": organization.time_zone
+        }
 
     def _last_day(self, expires_at: datetime | None) -> date | None:
         return (expires_at - timedelta(microseconds=1)).astimezone(self._zone).date() if expires_at else None

@@ -44,5 +44,5 @@ class ServiceAuditFilterForm(AuditFilterForm):
         slug = self.cleaned_data["organization"]
         found = organization_by_slug(slug) if slug else None
         if slug and found is None:
-            raise forms.ValidationError(f"There is no organization '{slug}'.")
+            raise forms.ValidationError(_("There is no organization '%(slug)s'.") % {"slug": slug})
         return found
