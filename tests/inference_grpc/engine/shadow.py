@@ -29,13 +29,15 @@ class ShadowModel:
             else:
                 states = self._host_states if move.way == "from_host" else self._states
                 (self._host_states if move.way == "to_host" else self._states)[move.target] = states[move.source]
+        slots = [slot for chunk in batch.chunks for slot in (chunk.sequence.state_slot, *chunk.sequence.draft_slots)]
+        assert not self._has_state or len(slots) == len(set(slots)), "two sequences share a slot"
         for chunk in batch.chunks:
             self._check_keys(chunk, chunk.start)
             if self._has_state:
                 self._advance(chunk)
-            for position in range(chunk.start, chunk.end):
+            for position in range(chunk.start, chunk.start + chunk.rows):
                 place = self._place(chunk, position)
-                self._places[place] = tuple(chunk.sequence.token_ids[: position + 1])
+                self._places[place] = tuple(chunk.token_ids(0, position + 1))
         for chunk in batch.chunks:  # no chunk wrote over what another one needs
             self._check_keys(chunk, chunk.end)
 
@@ -53,6 +55,8 @@ class ShadowModel:
         assert in_blocks == min(chunk.start, blocks_end), "the state was not computed in the same blocks"
         assert chunk.end >= blocks_end or chunk.end % self._block_tokens == 0, "a chunk ends inside a block"
         self._states[slot] = tuple(chunk.sequence.token_ids[: chunk.end]), min(chunk.end, blocks_end)
+        for number, draft_slot in enumerate(chunk.sequence.draft_slots[: len(chunk.drafts)], 1):
+            self._states[draft_slot] = tuple(chunk.token_ids(0, chunk.end + number)), blocks_end
 
     def _place(self, chunk: Chunk, position: int) -> tuple[int, int]:
         return chunk.sequence.page_ids[position // self._page_tokens], position % self._page_tokens

@@ -6,101 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference_grpc.cache.coordinator import CacheCoordinator
-from inference_grpc.core.batch import Batch
-from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence
-from inference_grpc.engine.scheduler import Scheduler
-from tests.inference_grpc.engine.shadow import ShadowModel
-
-PAGE = 4
-
-
-class World:
-    """A scheduler whose steps run at once; each sampled token is 7 until a sequence has its fill."""
-
-    def __init__(
-        self,
-        *,
-        pages: int = 100,
-        max_sequences: int = 8,
-        prefill_tokens: int = 16,
-        state_slots: int = 0,
-        block_tokens: int = 1,
-        host_pages: int = 0,
-        host_states: int = 0,
-        reserves_output: bool = False,
-    ) -> None:
-        self.cache = CacheCoordinator(
-            pages=pages,
-            page_tokens=PAGE,
-            state_slots=state_slots,
-            block_tokens=block_tokens,
-            host_pages=host_pages,
-            host_states=host_states,
-        )
-        self.scheduler = Scheduler(
-            self.cache,
-            max_sequences=max_sequences,
-            prefill_tokens=prefill_tokens,
-            block_tokens=block_tokens,
-            reserves_output=reserves_output,
-        )
-        self.shadow = ShadowModel(page_tokens=PAGE, has_state=state_slots > 0, block_tokens=block_tokens)
-        self.finished: list[Sequence] = []
-        self.prefill_tokens = max(prefill_tokens, block_tokens)
-        self.least_tokens = max(PAGE, block_tokens)
-        self._arrivals = 0
-
-    def add(
-        self, prompt: list[int], *, output: int = 3, tenant: str = "ada", priority: int = 0, **rest: object
-    ) -> Sequence:
-        sequence = Sequence(
-            key=self._arrivals,
-            choice=0,
-            prompt_ids=prompt,
-            sampling=SamplingParams(),
-            seed=0,
-            max_tokens=output,
-            tenant=tenant,
-            priority=priority,
-            arrival=self._arrivals,
-            **rest,  # type: ignore[arg-type]
-        )
-        self._arrivals += 1
-        self.scheduler.add(sequence)
-        return sequence
-
-    def step(self) -> Batch:
-        batch = self.scheduler.schedule()
-        self.check(batch)
-        self.shadow.forward(batch)
-        sampling = batch.sampling
-        self.scheduler.commit(batch)
-        for sequence in sampling:
-            sequence.append(7)
-            if sequence.generated >= sequence.max_tokens:
-                self.scheduler.remove(sequence)
-                self.finished.append(sequence)
-        self.cache.check_integrity(self.scheduler.sequences())
-        return batch
-
-    def check(self, batch: Batch) -> None:
-        assert batch.chunks or not self.scheduler.has_work, "work is left, and nothing runs"
-        assert len({id(chunk.sequence) for chunk in batch.chunks}) == len(batch.chunks)
-        decoding = sum(1 for chunk in batch.chunks if chunk.sequence.remaining == 1)
-        assert batch.tokens <= max(self.prefill_tokens, decoding + self.least_tokens)
-        for chunk in batch.chunks:
-            assert chunk.start == chunk.sequence.computed
-            assert 0 < chunk.count <= chunk.sequence.remaining
-            assert chunk.end <= len(chunk.sequence.page_ids) * PAGE
-
-    def run(self, limit: int = 2000) -> None:
-        for _ in range(limit):
-            if not self.scheduler.has_work:
-                return
-            self.step()
-        pytest.fail("the work does not come to an end")
+from tests.inference_grpc.engine.world import World
 
 
 def test_prompts_are_cut_to_the_budget_and_mixed_with_decoding() -> None:
@@ -341,6 +248,8 @@ def test_a_preempted_sequence_goes_on_as_if_nothing_had_happened() -> None:
     block_tokens=st.sampled_from([4, 8]),
     host_pages=st.sampled_from([0, 3, 30]),
     host_states=st.integers(0, 3),
+    draft_tokens=st.integers(0, 4),
+    right=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
 )
 def test_with_recurrent_state_too_everything_ends_and_every_slot_comes_back(
     requests: list[tuple[int, int, str, int, int, bool]],
@@ -351,15 +260,19 @@ def test_with_recurrent_state_too_everything_ends_and_every_slot_comes_back(
     block_tokens: int,
     host_pages: int,
     host_states: int,
+    draft_tokens: int,
+    right: float,
 ) -> None:
     world = World(
         pages=pages,
         max_sequences=max_sequences,
         prefill_tokens=prefill_tokens,
-        state_slots=state_slots,
+        state_slots=state_slots + draft_tokens,
         block_tokens=block_tokens,
         host_pages=host_pages,
         host_states=host_states,
+        draft_tokens=draft_tokens,
+        right=right,
     )
     added: list[Sequence] = []
     for number, (prompt, output, tenant, priority, steps, is_cancelled) in enumerate(requests):
@@ -434,12 +347,20 @@ def test_a_kept_state_that_gives_way_is_found_again_in_host_memory() -> None:
 @given(
     requests=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20), st.integers(0, 2)), min_size=1, max_size=12),
     pages=st.integers(11, 24),
-    state_slots=st.sampled_from([0, 4]),
+    state_slots=st.sampled_from([0, 7]),
+    draft_tokens=st.integers(0, 3),
 )
 def test_nothing_is_preempted_where_the_whole_output_is_reserved(
-    requests: list[tuple[int, int, int]], pages: int, state_slots: int
+    requests: list[tuple[int, int, int]], pages: int, state_slots: int, draft_tokens: int
 ) -> None:
-    world = World(pages=pages, state_slots=state_slots, block_tokens=4 if state_slots else 1, reserves_output=True)
+    world = World(
+        pages=pages,
+        state_slots=state_slots,
+        block_tokens=4 if state_slots else 1,
+        reserves_output=True,
+        draft_tokens=draft_tokens,
+        right=0.7,
+    )
     for number, (prompt, output, steps) in enumerate(requests):
         text = [n % 3 for n in range(prompt)]
         leader = world.add(text, output=output)

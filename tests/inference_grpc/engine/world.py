@@ -1,0 +1,133 @@
+"""The scheduler and the cache without a model: each step is taken as run, and checked by the shadow."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from inference_grpc.cache.coordinator import CacheCoordinator
+from inference_grpc.core.batch import Batch, End
+from inference_grpc.core.request import SamplingParams
+from inference_grpc.core.sequence import Sequence
+from inference_grpc.engine.scheduler import Scheduler
+from tests.inference_grpc.engine.shadow import ShadowModel
+
+PAGE = 4
+
+
+class World:
+    """A scheduler whose steps run at once; each sampled token is 7 until a sequence has its fill."""
+
+    def __init__(
+        self,
+        *,
+        pages: int = 100,
+        max_sequences: int = 8,
+        prefill_tokens: int = 16,
+        state_slots: int = 0,
+        block_tokens: int = 1,
+        host_pages: int = 0,
+        host_states: int = 0,
+        reserves_output: bool = False,
+        draft_tokens: int = 0,
+        right: float = 0.0,
+    ) -> None:
+        """`right`: how many of the guesses are."""
+        self.cache = CacheCoordinator(
+            pages=pages,
+            page_tokens=PAGE,
+            state_slots=state_slots,
+            block_tokens=block_tokens,
+            host_pages=host_pages,
+            host_states=host_states,
+            draft_tokens=draft_tokens,
+        )
+        self.scheduler = Scheduler(
+            self.cache,
+            max_sequences=max_sequences,
+            prefill_tokens=prefill_tokens,
+            block_tokens=block_tokens,
+            reserves_output=reserves_output,
+            draft_tokens=draft_tokens,
+        )
+        self.draft_tokens = draft_tokens
+        self._chance, self._right = random.Random(1), right
+        self.accepted = 0
+        self.shadow = ShadowModel(page_tokens=PAGE, has_state=state_slots > 0, block_tokens=block_tokens)
+        self.finished: list[Sequence] = []
+        self.prefill_tokens = max(prefill_tokens, block_tokens)
+        self.least_tokens = max(PAGE, block_tokens)
+        self._arrivals = 0
+
+    def add(
+        self, prompt: list[int], *, output: int = 3, tenant: str = "ada", priority: int = 0, **rest: object
+    ) -> Sequence:
+        sequence = Sequence(
+            key=self._arrivals,
+            choice=0,
+            prompt_ids=prompt,
+            sampling=SamplingParams(),
+            seed=0,
+            max_tokens=output,
+            tenant=tenant,
+            priority=priority,
+            arrival=self._arrivals,
+            **rest,  # type: ignore[arg-type]
+        )
+        self._arrivals += 1
+        self.scheduler.add(sequence)
+        return sequence
+
+    def step(self) -> Batch:
+        batch = self._guess(self.scheduler.schedule())
+        self.check(batch)
+        self.shadow.forward(batch)
+        ends: list[End | None] = [*batch.ends]
+        self.scheduler.commit(batch)
+        while any(ends):
+            ends = [self._take(end) for end in ends if end is not None]
+        self.cache.check_integrity(self.scheduler.sequences())
+        return batch
+
+    def _guess(self, batch: Batch) -> Batch:
+        """7 is right; a drafter may guess less often than it may."""
+        chunks = []
+        for chunk in batch.chunks:
+            count = self._chance.randint(0, chunk.room)
+            drafts = tuple(7 if self._chance.random() < self._right else 8 for _ in range(count))
+            chunks.append(replace(chunk, drafts=drafts))
+        return Batch(chunks, batch.moves)
+
+    def _take(self, end: End) -> End | None:
+        sequence, following = end.sequence, end.after(7)
+        sequence.append(7)
+        if sequence.generated >= sequence.max_tokens:
+            self.scheduler.remove(sequence)
+            self.finished.append(sequence)
+            assert following is None, "a guess at the last token is of no use"
+        elif following is not None:
+            self.scheduler.accept(following)
+            self.accepted += 1
+            assert sequence.remaining == 0, "the guess is computed, and the next token not known yet"
+        return following
+
+    def check(self, batch: Batch) -> None:
+        assert batch.chunks or not self.scheduler.has_work, "work is left, and nothing runs"
+        assert len({id(chunk.sequence) for chunk in batch.chunks}) == len(batch.chunks)
+        decoding = sum(1 for chunk in batch.chunks if chunk.sequence.remaining == 1)
+        assert batch.tokens <= max(self.prefill_tokens, decoding + self.least_tokens)
+        for chunk in batch.chunks:
+            assert chunk.start == chunk.sequence.computed
+            assert 0 < chunk.count <= chunk.sequence.remaining
+            assert chunk.start + chunk.rows <= len(chunk.sequence.page_ids) * PAGE
+            assert len(chunk.drafts) <= chunk.room <= self.draft_tokens
+            assert chunk.end + chunk.room < chunk.sequence.prompt_tokens + chunk.sequence.max_tokens
+
+    def run(self, limit: int = 2000) -> None:
+        for _ in range(limit):
+            if not self.scheduler.has_work:
+                return
+            self.step()
+        pytest.fail("the work does not come to an end")
