@@ -205,4 +205,4 @@ def describe(event: AuditEvent) -> Told:
         for field in dict.fromkeys([*before, *after])
         if before.get(field) != after.get(field)
     ]
-    return Told(event, ACTIONS.get(event.action, event.action), changes)
+    return Told(event, str(ACTIONS.get(event.action, event.action)), changes)

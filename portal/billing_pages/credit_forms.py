@@ -87,7 +87,8 @@ class LanguageForm(forms.Form):
 
 
 class ExportForm(forms.Form):
-    kind = forms.ChoiceField(choices=ExportKind.choices, label=_("What"))
+    # Billing's words; the portal's catalogue has them.
+    kind = forms.ChoiceField(choices=[(kind, _(kind.label)) for kind in ExportKind], label=_("What"))
     file_format = forms.ChoiceField(choices=ExportFormat.choices, label=_("Format"))
     period = forms.CharField(max_length=7, label=_("Month"), widget=forms.TextInput({"type": "month"}))
     group_by = forms.ChoiceField(

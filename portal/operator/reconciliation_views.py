@@ -75,5 +75,5 @@ def close(request: HttpRequest) -> HttpResponse:
     except (InvalidPeriod, PeriodOpen, PeriodUnmatched) as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("%(cleaned_data)s is closed.") % {"cleaned_data": form.cleaned_data['period']})
+        messages.success(request, _("%(period)s is closed.") % {"period": form.cleaned_data["period"]})
     return redirect("portal:operator_reconciliation")
