@@ -16,6 +16,7 @@ from billing.fees.models import RecurringFee
 from billing.invoices.models import CreditNote, Invoice
 from billing.invoices.services import draft_invoice
 from billing.payments.models import PaymentEvent
+from billing.pricing.models import Discount
 from portal.alerts import webhooks
 from portal.alerts.kinds import RuleKind
 from portal.alerts.services import create_rule
@@ -164,8 +165,12 @@ def make_money(organization: Organization) -> dict[str, int]:
     event = PaymentEvent.objects.create(
         provider="stripe", event_id="evt_w", type="invoice.paid", payload={}, outcome="unmatched"
     )
+    discount = Discount.objects.create(
+        organization=organization, key="w", basis_points=1, effective_from=now, reason="w"
+    )
     return {
         "credit_note_id": note.id,
+        "discount_id": discount.id,
         "export_id": export.id,
         "fee_id": fee.id,
         "top_up_id": top_up.id,

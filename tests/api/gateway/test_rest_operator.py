@@ -236,6 +236,12 @@ class TestCatalog:
         assert program("post", "/discounts", discount).status_code == 204
         (given,) = program("get", "/discounts").json()["data"]
         assert (given["organization"], given["model"], float(given["percent"])) == (cast.organization.slug, "", 50)
+        assert given["effective_until"] is None
+        assert program("post", f"/discounts/{given['id']}/end", {}).status_code == 400
+        for _ in range(2):
+            assert program("post", f"/discounts/{given['id']}/end", {"reason": "left"}).status_code == 204
+        (given,) = program("get", "/discounts").json()["data"]
+        assert given["effective_until"] <= timezone.now().isoformat()
         unknown = program("post", "/discounts", {**discount, "organization": "no"})
         assert unknown.json()["error"]["param"] == "organization"
         tiers = {"tiers": [{"from_tokens": 10, "percent": "5"}, {"from_tokens": 1000, "percent": "7.5"}]}
