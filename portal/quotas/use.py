@@ -18,6 +18,9 @@ from portal.quotas.models import Quota, QuotaKind, Window
 from portal.quotas.snapshot import QuotaLimit, as_limit
 
 CALENDAR = (Window.DAY, Window.WEEK, Window.MONTH, Window.LIFETIME)
+TOKEN_KINDS = (QuotaKind.TOKENS, QuotaKind.INPUT_TOKENS, QuotaKind.OUTPUT_TOKENS)
+# How calls ended whose tokens limits count.
+TOKENS_COUNT = ("completed", "cancelled")
 # Wider than any organization's life, and than any gateway's.
 BEGINNING = datetime(2020, 1, 1, tzinfo=UTC)
 END = datetime(9999, 1, 1, tzinfo=UTC)
@@ -90,14 +93,18 @@ def measure(counts: Counts, kind: str, cached_percent: int) -> int:
 
 
 def used_in(organization_id: int, limit: QuotaLimit, start: datetime, end: datetime, cached_percent: int) -> int:
-    """What records that started in [start, end) take of the limit, without running calls. One or two queries."""
+    """What records that started in [start, end) take of the limit, without running calls. One or two queries.
+
+    As the gateways count: a failed call is a request, and no tokens.
+    """
     group = {"organization": "total", "project": "project", "api_key": "api_key", "member": "api_key"}[limit.scope]
     keys = {""} if group == "total" else {str(limit.scope_id)}
     if limit.scope == "member":
         keys = {str(key_id) for key_id in keys_of(organization_id, limit)}
     if limit.model:
         group, keys = f"{group}_model", {f"{key}|{limit.model}" for key in keys}
-    rows = usage.summary(organization_id, start, end, group)
+    counted = usage.Only(statuses=TOKENS_COUNT) if limit.kind in TOKEN_KINDS else usage.EVERYTHING
+    rows = usage.summary(organization_id, start, end, group, only=counted)
     return sum(measure(row, limit.kind, cached_percent) for row in rows if row.key in keys)
 
 

@@ -162,6 +162,32 @@ def test_a_valkey_that_is_killed_under_load_comes_back_with_the_truth(
     assert set(snapshot.client().hkeys(credit.key(account.organization.id))) == {"available"}
 
 
+def test_what_is_loaded_again_is_what_was_counted(web: Web) -> None:
+    """After calls that ended in every way: the counters as they stand, and as PostgreSQL tells them."""
+    account = make_account(web)
+    for kind in ("requests", "tokens", "input_tokens", "output_tokens"):
+        set_limit(account, kind, "day", 10**6)
+    set_limit(account, "spend", "month", 10**12, project=account.project)
+    assert account.post("CACHED:4 TOKENS:7", max_tokens=50).status_code == 200
+    assert account.post("FAIL:device_fault").status_code >= 500
+    broken = account.post("TOKENS:50 FAIL:device_fault@10", stream=True, max_tokens=60)
+    assert "error" in broken.text
+    long = account.chat("TOKENS:500 PACE:50", stream=True)
+    with account.http.stream("POST", "/v1/chat/completions", json=long) as answer:
+        next(answer.iter_lines())
+    eventually(lambda: {record.status for record in account.records()} == {"completed", "cancelled", "failed"})
+    assert any(record.completion_tokens for record in account.records() if record.status == "failed")
+    eventually(lambda: counters_agree(account))
+    before = [counted(account, limit) for limit in windows(account)]
+    assert all(before)
+    snapshot.client().delete(counters.key(account.organization.id))
+    # One more call has them loaded: it adds the same to both.
+    assert account.post("TOKENS:7", max_tokens=50).status_code == 200
+    eventually(lambda: counters_agree(account))
+    requests, tokens, *_ = [counted(account, limit) for limit in windows(account)]
+    assert (requests, tokens) > (before[0], before[1])
+
+
 def repaired(account: Account) -> bool:
     refresh_balances()
     return counters_agree(account)
