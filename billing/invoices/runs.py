@@ -95,6 +95,19 @@ def run_month(
     return summary
 
 
+def retry_account(
+    period: str, organization_id: int, preview: bool = False, *, summary: RunSummary, now: datetime | None = None
+) -> None:
+    """Once more for an account that failed; `summary` says what became of it. An account that did not fail is left."""
+    kept = [failure for failure in summary.failed if failure[0] != organization_id]
+    if len(kept) == len(summary.failed):
+        return
+    summary.failed, summary.failed_count = kept, summary.failed_count - 1
+    account = BillingAccount.objects.get(organization_id=organization_id)
+    zoned = month(period, account.time_zone)
+    _run_account(account, zoned, preview, now or timezone.now(), summary, is_closed(period))
+
+
 def is_complete(after: int) -> bool:
     """Whether no account is left behind the one where a run stopped."""
     return not BillingAccount.objects.filter(organization_id__gt=after).exists()

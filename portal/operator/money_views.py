@@ -18,6 +18,7 @@ from billing.invoices.pdf import render as render_pdf
 from billing.reconciliation.periods import is_closed
 from portal import access
 from portal.billing_pages.views import pdf_response
+from portal.errors import NotPossible
 from portal.operator import rows, services
 from portal.operator import selectors as operator
 from portal.operator.finance_views import invoice_forms
@@ -42,8 +43,6 @@ def invoices(request: HttpRequest) -> HttpResponse:
     page = Paginator(invoice_selectors.invoices_page(period), PAGE_SIZE).get_page(request.GET.get("page"))
     by_id = organizations.organizations_by_id([row.organization_id for row in page])
     run = operator.invoice_runs().filter(period=period).order_by("-id").first()
-    failed_ids = [organization_id for organization_id, _ in run.outcome.get("failed", [])] if run else []
-    failed_by_id = organizations.organizations_by_id(failed_ids)
     context = {
         "period": period,
         "form": RunForm(initial={"period": period}),
@@ -51,10 +50,7 @@ def invoices(request: HttpRequest) -> HttpResponse:
         "page": page,
         "totals": invoice_selectors.totals_in(period),
         "run": run,
-        "failed": [
-            (failed_by_id.get(organization_id), reason)
-            for organization_id, reason in (run.outcome.get("failed", []) if run else [])
-        ],
+        "failures": operator.failures_of(run) if run else [],
         "is_closed": is_closed(period),
         "waits_for_close": settings.INVOICE_REQUIRE_CLOSED_PERIOD,
         "is_past": period < f"{timezone.localdate():%Y-%m}",
@@ -62,6 +58,27 @@ def invoices(request: HttpRequest) -> HttpResponse:
     is_part = request.headers.get("HX-Request") and not request.headers.get("HX-Boosted")
     template = "portal/operator/_invoices.html" if is_part else "portal/operator/invoices.html"
     return operator_page(request, "operator_invoices", template, context)
+
+
+@login_required
+@require_POST
+def retry(request: HttpRequest, run_id: int, slug: str) -> HttpResponse:
+    """Once more for one customer who failed."""
+    actor = access.require_operator(request.user)
+    found, organization = rows.invoice_run(run_id), rows.organization(slug)
+    try:
+        tried = services.retry_account(run=found, organization=organization, actor=actor)
+    except NotPossible as error:
+        messages.error(request, str(error))
+    else:
+        words = {"name": organization.name}
+        if any(failure.organization == organization for failure in operator.failures_of(tried)):
+            messages.error(request, _("%(name)s failed again; the reason stands below.") % words)
+        else:
+            messages.success(request, _("%(name)s went through.") % words)
+    response = redirect("portal:operator_invoices")
+    response["Location"] += f"?period={found.period}"
+    return response
 
 
 @login_required

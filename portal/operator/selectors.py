@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from billing.invoices import selectors as invoices
 from billing.invoices.models import Invoice
 from billing.pricing import selectors as pricing
 from billing.pricing.models import Discount
@@ -139,6 +140,24 @@ def reconciled(now: datetime) -> Reconciled:
         mismatches=[(row, MISMATCH_LABELS[row.match_class], by_id.get(row.organization_id or 0)) for row in found],
         all=reconciliation.together(days),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailure:
+    """A customer whose invoice a run could not make, and the draft that there is of it."""
+
+    organization: Organization | None
+    reason: str
+    invoice: Invoice | None
+
+
+def failures_of(run: InvoiceRun) -> list[RunFailure]:
+    """Two queries."""
+    failed = run.outcome.get("failed", [])
+    ids = [organization_id for organization_id, _reason in failed]
+    by_id = organizations.organizations_by_id(ids)
+    drafts = {row.organization_id: row for row in invoices.invoices_page(run.period).filter(organization_id__in=ids)}
+    return [RunFailure(by_id.get(number), reason, drafts.get(number)) for number, reason in failed]
 
 
 def kept() -> list[tuple[str | Promise, str | Promise, str]]:

@@ -7,13 +7,17 @@ from functools import partial
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from billing.errors import BillingError
 from billing.invoices.runs import RunSummary, account_count, is_complete, run_month
+from billing.invoices.runs import retry_account as retry_account_of_month
 from billing.reconciliation import periods
 from billing.reconciliation.models import PeriodClose
 from portal.audit.services import record_event
+from portal.errors import NotPossible
 from portal.operator.models import InvoiceRun, RunState
+from portal.organizations.models import Organization
 from portal.users.models import User
 
 # Well below the time after which the broker gives a task to another worker.
@@ -76,6 +80,26 @@ def execute_run(run_id: int) -> bool:
     run.finished_at = timezone.now()
     run.save(update_fields=["state", "error", "finished_at"])
     return False
+
+
+@transaction.atomic
+def retry_account(*, run: InvoiceRun, organization: Organization, actor: User) -> InvoiceRun:
+    """Once more for a customer who failed in a run that is over. A repeat, and one who did not fail, change nothing."""
+    run = InvoiceRun.objects.select_for_update().get(id=run.id)
+    if not run.is_over:
+        raise NotPossible(_("The run is not over; it can be tried again then."))
+    summary = RunSummary(**run.outcome)
+    retry_account_of_month(run.period, organization.id, run.is_preview, summary=summary)
+    run.outcome = asdict(summary)
+    run.save(update_fields=["outcome"])
+    record_event(
+        organization_id=organization.id,
+        actor=actor,
+        action="invoice_run.retried",
+        subject=run,
+        after={"period": run.period, "preview": run.is_preview},
+    )
+    return run
 
 
 @transaction.atomic

@@ -13,6 +13,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.accounts.models import BillingAccount
+from billing.errors import InvalidTaxRate
+from billing.invoices import runs
 from billing.invoices.models import Invoice
 from billing.invoices.runs import run_month
 from billing.pricing.models import Price
@@ -23,6 +25,8 @@ from billing.rollups import services as rollups
 from billing.usage.services import finish_records, open_records
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Model
+from portal.operator.models import InvoiceRun
+from portal.operator.services import execute_run
 from portal.users.models import User
 from tests.factories.billing import ending, make_account, make_calls, make_price, opening, receipt
 from tests.factories.portal import Cast
@@ -309,3 +313,37 @@ def test_a_new_organization_chooses_the_currency_it_pays_in(cast: Cast, signed_i
     by_name = dict(BillingAccount.objects.values_list("organization__name", "currency"))
     assert (by_name["In euros"], by_name["As usual"]) == ("EUR", "USD")
     assert browser.post(address, {"name": "In pounds", "currency": "GBP"}).status_code == 400
+
+
+def test_a_customer_who_failed_in_a_run_is_shown_with_the_reason_and_tried_again(
+    cast: Cast, model: Model, signed_in: Browser, calls: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = signed_in(cast.oda)
+    period = f"{timezone.now().replace(day=1) - timedelta(days=1):%Y-%m}"
+    run = InvoiceRun.objects.create(period=period, is_preview=False, started_by=cast.oda)
+    with monkeypatch.context() as broken:
+
+        def no_rate(*_: Any, **__: Any) -> None:
+            raise InvalidTaxRate("country", "There is no tax rate of XX.")
+
+        broken.setattr(runs, "finalize_invoice", no_rate)
+        execute_run(run.id)
+        page = browser.get(reverse("portal:operator_invoices") + f"?period={period}")
+        assert [(each.organization, each.reason) for each in page.context["failures"]] == [
+            (cast.organization, "There is no tax rate of XX.")
+        ]
+        assert page.context["failures"][0].invoice.status == "draft"
+        retry = reverse("portal:operator_invoice_retry", args=[run.id, cast.organization.slug])
+        assert "failed again" in browser.post(retry, follow=True).content.decode()
+    page = browser.post(retry, follow=True)
+    assert "went through" in page.content.decode()
+    assert page.context["failures"] == []
+    run.refresh_from_db()
+    assert (run.outcome["finalized"], run.outcome["failed_count"], run.done) == (1, 0, run.account_total)
+    assert Invoice.objects.get(organization=cast.organization).number
+    event = AuditEvent.objects.filter(action="invoice_run.retried").latest("id")
+    assert (event.organization, event.actor) == (cast.organization, cast.oda)
+    # Once more changes nothing.
+    browser.post(retry)
+    run.refresh_from_db()
+    assert run.outcome["finalized"] == 1
