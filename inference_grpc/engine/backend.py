@@ -11,6 +11,7 @@ from inference_grpc.core.request import ChatPrompt, Request
 from inference_grpc.engine.engine import Engine
 from inference_grpc.engine.prepare import Preparer
 from inference_grpc.engine.requests import PreparedRequest
+from inference_grpc.model.saturation import ACTIVATIONS, KEYS_VALUES
 
 
 class TorchBackend:
@@ -62,6 +63,7 @@ class TorchBackend:
             drafted_per_position=list(counters.drafted),
             accepted_per_position=list(counters.accepted),
             runtime=f"torch {torch.__version__}",
+            saturated={each.kind: each.count for each in (ACTIVATIONS, KEYS_VALUES)},
         )
 
     def close(self) -> None:

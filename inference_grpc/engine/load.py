@@ -17,10 +17,10 @@ from inference_grpc.engine.draft_gate import Room, why_not
 from inference_grpc.engine.drafting import Drafter, DraftLayer, PromptLookup
 from inference_grpc.engine.engine import Engine
 from inference_grpc.engine.prepare import Preparer
-from inference_grpc.engine.room import free_bytes, refusal
+from inference_grpc.engine.room import free_bytes, refusal, weights_refusal
 from inference_grpc.engine.runner import Runner
 from inference_grpc.engine.scheduler import Scheduler
-from inference_grpc.model.cuda.load import DeviceMissing
+from inference_grpc.model.cuda.load import DeviceMissing, find_device
 from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.interface import DeviceModel, DraftLayerModel, Model
 from inference_grpc.model.load import load_model, load_on_gpu, open_checkpoint
@@ -49,6 +49,10 @@ def load(config: EngineConfig) -> TorchBackend:
         tokenizer = ModelTokenizer(metadata)
         recipe = read_recipe(config.precision)
         if config.device == "cuda":
+            find_device()
+        if problem := weights_refusal(config, opened, recipe, free_bytes(config.device)):
+            raise ConfigError(f"There is no memory for the weights of {name}: {problem}")
+        if config.device == "cuda":
             invariant = config.batch_invariant == 1
             loaded = load_on_gpu(opened, name=name, vocabulary=tokenizer.vocabulary, recipe=recipe, invariant=invariant)
         else:
@@ -56,6 +60,11 @@ def load(config: EngineConfig) -> TorchBackend:
             loaded = load_model(opened, name=name, vocabulary=tokenizer.vocabulary, recipe=recipe, cache=cache)
     except (ModelNotFound, ModelFileError, TokenizerError) as error:
         raise ConfigError(f"ENGINE_MODEL (--model) is {config.model!r}: {error}") from error
+    except (MemoryError, torch.OutOfMemoryError) as error:  # others took it meanwhile, or it was in pieces
+        raise ConfigError(
+            f"There is no memory for the weights of {config.model!r}: they fitted into what was free at the start, and "
+            f"then it ran out ({error}); make room, or use a narrower ENGINE_PRECISION (--precision)."
+        ) from error
     except DeviceMissing as error:
         raise ConfigError(f"ENGINE_DEVICE (--device) is {config.device!r}: {error}") from error
     model = loaded.model

@@ -1,4 +1,4 @@
-"""Whether pages and states fit the memory that is free, and what would."""
+"""Whether weights, and then pages and states, fit the memory that is free, and what would."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import torch
 
 from inference_grpc.config import EngineConfig
 from inference_grpc.model.interface import Model
+from inference_grpc.model.load import Opened
+from inference_grpc.model.memory import KvFormat
+from inference_grpc.model.recipe import Recipe, read_recipe
+from inference_grpc.model.sizes import cache_size, weight_bytes
 
 _MEMINFO: Final = Path("/proc/meminfo")
 _GROUP: Final = Path("/sys/fs/cgroup")
 _MIB: Final = 2**20
+_NARROWER: Final = ("bf16", "fp8", "nvfp4")  # built-in recipes, widest first
 
 
 def free_bytes(device: str) -> int | None:
@@ -28,6 +33,44 @@ def free_bytes(device: str) -> int | None:
         limit, used = (int((_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
         found.append(limit - used)
     return min(found, default=None)
+
+
+def weights_refusal(config: EngineConfig, opened: Opened, recipe: Recipe, free: int | None) -> str | None:
+    """Why the weights cannot be loaded into `free` bytes of the device, and with what the model would fit; None: they
+    can, with room for one sequence at least. By the headers alone; nothing has been loaded."""
+    needed = weight_bytes(opened, recipe, config.device)
+    if free is None or _room_left(config, opened, recipe.kv, free - needed) is not None:
+        return None
+    asked = (
+        f"as ENGINE_PRECISION={config.precision} (--precision) they take about {needed / _MIB:.0f} MiB, "
+        f"{free / _MIB:.0f} MiB are free; "
+    )
+    others = {name: read_recipe(name) for name in _NARROWER}
+    sizes = {name: weight_bytes(opened, other, config.device) for name, other in others.items()}
+    for name, other in others.items():
+        if sizes[name] < needed and (room := _room_left(config, opened, other.kv, free - sizes[name])):
+            return f"{asked}ENGINE_PRECISION={name} takes about {sizes[name] / _MIB:.0f} MiB and would fit with {room}."
+    least = min(sizes, key=lambda name: sizes[name])
+    if sizes[least] < needed:
+        return f"{asked}even ENGINE_PRECISION={least} takes about {sizes[least] / _MIB:.0f} MiB: use a smaller model."
+    return f"{asked}no precision takes less here: use a smaller model."
+
+
+def _room_left(config: EngineConfig, opened: Opened, kv: KvFormat, rest: int) -> str | None:
+    """The settings and the contexts that `rest` bytes are enough for; None: not for one sequence of two pages."""
+    size = cache_size(opened.config, kv, config.device)
+    page_bytes, sequences = config.page_tokens * size.token_bytes, config.max_sequences
+    if size.state_bytes:  # half of it at most; one more pads, and one is kept
+        sequences = min(sequences, rest // 2 // size.state_bytes - 2)
+        rest -= (sequences + 2) * size.state_bytes
+    pages = min(rest // page_bytes - 1, -(-sequences * opened.config.context_tokens // config.page_tokens))
+    if sequences < 1 or pages < 2:
+        return None
+    checkpoints = ", ENGINE_CHECKPOINT_MIB=0" if size.state_bytes else ""
+    return (
+        f"ENGINE_MAX_SEQUENCES={sequences}{checkpoints} and ENGINE_PAGES={pages}: "
+        f"{sequences} sequences of {pages * config.page_tokens // sequences} tokens each"
+    )
 
 
 def refusal(config: EngineConfig, model: Model, state_slots: int, free: int | None) -> str | None:

@@ -8,6 +8,8 @@ differ.
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -27,7 +29,24 @@ _PART_ENDS: Final = (
     ".weight", ".weight_packed", ".weight_scale", ".weight_scale_2", ".weight_scale_inv", ".weight_global_scale",
     ".input_scale", ".input_global_scale",
 )  # fmt: skip
+_FORMATS: Final = {
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "fp8",
+    torch.uint8: "nvfp4",
+}
 _METHODS: Final = ("modelopt", "compressed-tensors", "fp8", "modelopt_fp4", "modelopt_mixed")
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixSize:
+    """What the headers say of a stored matrix."""
+
+    rows: int
+    columns: int
+    format: str  # as `Matrix.format`, or a type of GGUF blocks
+    nbytes: int  # with its scales
 
 
 class Checkpoint(Protocol):
@@ -43,6 +62,9 @@ class Checkpoint(Protocol):
         """A small tensor in float32."""
 
     def matrix(self, name: str, rows: int, columns: int) -> Matrix: ...
+
+    def size(self, name: str) -> MatrixSize:
+        """Of a matrix, without reading it."""
 
     def check_all_read(self) -> None:
         """A tensor that nobody read means a model that would be computed wrongly."""
@@ -103,14 +125,22 @@ class HfCheckpoint:
             raise ModelFileError(f"{self._place(stored)} has shape {list(info.shape)}; a matrix has two sides.")
         return info.shape[0], info.shape[1] * (2 if info.dtype == torch.uint8 else 1)
 
+    def size(self, name: str) -> MatrixSize:
+        rows, columns = self.matrix_shape(name)
+        parts = [self._tensors.tensors[self._stored[part]] for part in self._parts[name]]
+        widest = max(parts, key=lambda part: part.nbytes)
+        format_ = "fp8-blocks" if f"{name}.weight_scale_inv" in self._stored else _FORMATS.get(widest.dtype, "unknown")
+        return MatrixSize(rows, columns, format_, sum(part.nbytes for part in parts))
+
     def stored_parts(self, name: str) -> dict[str, torch.Tensor]:
         """The tensors that make up one matrix or vector, as they are stored, by their names in the folder."""
-        return {self._stored[part]: self._tensors.read(self._stored[part]) for part in self._parts()[name]}
+        return {self._stored[part]: self._tensors.read(self._stored[part]) for part in self._parts[name]}
 
     def names(self) -> list[str]:
         """What matrices and vectors there are, by canonical names."""
-        return sorted(self._parts())
+        return sorted(self._parts)
 
+    @functools.cached_property
     def _parts(self) -> dict[str, list[str]]:
         """The canonical names of tensors, by the matrix or vector that they belong to."""
         parts: dict[str, list[str]] = {}

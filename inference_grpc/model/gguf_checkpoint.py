@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType
 
+from inference_grpc.model.checkpoint import MatrixSize
 from inference_grpc.model.formats import Matrix, Nvfp4, Plain
 from inference_grpc.model.gguf import GgufError, GgufFile
 from inference_grpc.model.hybrid_config import HybridConfig
@@ -122,6 +123,13 @@ class GgufCheckpoint:
             order = value_rows(name, self._hybrid)
             return matrix if order is None else matrix.rows(order)
         return matrix
+
+    def size(self, name: str) -> MatrixSize:
+        stored = self.stored_name(name)
+        info = self._file.tensors.get(stored)
+        if info is None:
+            raise GgufError(f"{self.path}: tensor {stored!r} is missing.")
+        return MatrixSize(info.shape[0], info.shape[-1], info.type.name.lower(), info.nbytes)
 
     def check_all_read(self) -> None:
         if self._unread:

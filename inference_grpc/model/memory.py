@@ -14,6 +14,7 @@ import torch
 
 from inference_grpc.core.batch import Move
 from inference_grpc.model.quantization import to_e4m3
+from inference_grpc.model.saturation import KEYS_VALUES
 
 KvFormat = Literal["float32", "fp8"]
 
@@ -32,7 +33,7 @@ class KvPool:
 
     def write(self, slots: torch.Tensor, rows: torch.Tensor) -> None:
         """`rows` [n, keys | values] float32 to the token places `slots` [n]."""
-        self._rows.index_copy_(0, slots, to_e4m3(rows).view(torch.uint8) if self.is_fp8 else rows)
+        self._rows.index_copy_(0, slots, to_e4m3(rows, KEYS_VALUES).view(torch.uint8) if self.is_fp8 else rows)
 
     def gather(self, page_ids: torch.Tensor) -> torch.Tensor:
         """[pages, page tokens, keys | values] float32"""

@@ -11,6 +11,7 @@ import math
 import mmap
 import os
 import struct
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ DTYPES: Final = {
     "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8,
     "BOOL": torch.bool,
 }  # fmt: skip
+_NO_RESERVE: Final = 0x4000 if sys.platform == "linux" else 0  # MAP_NORESERVE, which mmap names from 3.12 on
 _NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -123,8 +125,10 @@ def read_json(path: Path) -> dict[str, Any]:  # free form by nature
 def _map(file: Path) -> mmap.mmap:
     try:
         with file.open("rb") as opened:
-            # Copy-on-write: torch wants a writable buffer, the file stays as it is.
-            mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
+            # Copy-on-write: torch wants a writable buffer, the file stays as it is. No memory is set aside for copies
+            # that nobody makes: a file may be larger than all of it.
+            flags = mmap.MAP_PRIVATE | _NO_RESERVE
+            mapped = mmap.mmap(opened.fileno(), 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     except OSError as error:
         raise SafetensorsError(f"{file}: cannot be opened ({error.strerror}).") from error
     except ValueError as error:

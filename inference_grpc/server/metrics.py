@@ -141,6 +141,15 @@ class EngineMetrics(Collector):
                 counter.add_metric([*labels.values(), str(position)], count)
             yield counter
 
+        saturated = CounterMetricFamily(
+            "engine_fp8_saturated_values",
+            "Activations, keys and values cut to the range of FP8; on a GPU keys and values of prompts.",
+            labels=[*labels, "kind"],
+        )
+        for kind, count in info.saturated.items():
+            saturated.add_metric([*labels.values(), kind], count)
+        yield saturated
+
         requests = CounterMetricFamily("engine_requests", "Requests by outcome.", labels=[*labels, "outcome"])
         for outcome, count in sorted(self.outcomes.items()):
             requests.add_metric([*labels.values(), outcome], count)

@@ -12,9 +12,11 @@ import torch
 from inference_grpc.core.batch import Move
 from inference_grpc.model.hybrid_config import HybridConfig
 from inference_grpc.model.memory import copy_place, host_places
+from inference_grpc.model.saturation import KEYS_VALUES
 from kernels.hybrid_step import RING, DeltaMemory, PageMemory
 
 E4M3_MOST = 448.0
+_E4M3_LAST = 0x7E  # its code
 
 
 class DeviceMemory:
@@ -44,6 +46,9 @@ class DeviceMemory:
                 width = torch.tensor([], dtype=cache).element_size()
                 whole = [torch.zeros(*sizes[:-1], sizes[-1] * width, dtype=torch.uint8, device=device) for _ in "kv"]
                 self.layers.append(PageMemory(*(part.view(cache) for part in whole)))
+        self._saturated = torch.zeros((), dtype=torch.int64, device=device)
+        self._fetched = torch.zeros((), dtype=torch.int64, pin_memory=device.type == "cuda")
+        self._told = 0
         # By kind of move: what is copied, as bytes or numbers that both sides can hold, and its places on the host.
         self._movable: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {"page": [], "state": []}
         for layer in self.layers:
@@ -58,6 +63,20 @@ class DeviceMemory:
         for move in moves:
             for device, host in self._movable[move.kind]:
                 copy_place(move, device, host)
+
+    def count_saturated(self, pages: torch.Tensor, offsets: torch.Tensor) -> None:
+        """Of rows that were just written: how many keys and values stand at the end of e4m3's range, whoever cut them.
+        Tells what it found up to the call before, which is on the host by now, so that nobody waits."""
+        known = int(self._fetched)
+        if known > self._told:
+            KEYS_VALUES.add(known - self._told)
+            self._told = known
+        for layer in self.layers:
+            if isinstance(layer, PageMemory) and layer.keys.dtype == torch.float8_e4m3fn:
+                for pool in (layer.keys, layer.values):
+                    sizes = pool.view(torch.uint8)[pages, :, offsets] & 0x7F
+                    self._saturated += (sizes == _E4M3_LAST).sum()
+        self._fetched.copy_(self._saturated, non_blocking=True)
 
     def clear_pages(self, page_ids: Sequence[int]) -> None:
         for layer in self.layers:

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from benchmarks.engine.soak import Soak
 from inference_grpc.config import ConfigError, EngineConfig, read_config
 from inference_grpc.engine import load_backend
 from inference_grpc.events import Failed
 from inference_grpc.model.memory import StatePool
+from inference_grpc.model.safetensors import write_folder
+from inference_grpc.model.tiny import write_tiny
 from tests.inference_grpc.engine_fixtures import MakeClient
 from tests.inference_grpc.running import Client, chat, complete, text_of, usage_of
 
@@ -171,3 +174,18 @@ def test_states_stay_float32_and_keys_follow_the_recipe(make_hybrid: MakeClient)
     pools = [pool for pool in model._pools if isinstance(pool, StatePool)]
     assert {pool.state.dtype for pool in pools} == {torch.float32}
     assert model.page_token_bytes * 4 == model_of(make_hybrid()).page_token_bytes
+
+
+def test_keys_and_values_beyond_fp8_are_counted(make_client: MakeClient, tmp_path: Path) -> None:
+    folder = write_tiny(tmp_path / "loud")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.3.self_attn.v_proj.weight"] *= 1000
+    write_folder(folder, tensors.items())
+    client = make_client(model=str(folder), precision="fp8", checkpoint_mib=1)
+    before = client.backend.info().saturated["keys_values"]
+    client.run(complete("hello", max_tokens=3, **ENDLESS))
+    assert client.backend.info().saturated["keys_values"] > before
+    quiet = make_client(model=str(folder), checkpoint_mib=1)  # keys and values are float32
+    before = quiet.backend.info().saturated["keys_values"]
+    quiet.run(complete("hello", max_tokens=3, **ENDLESS))
+    assert quiet.backend.info().saturated["keys_values"] == before

@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.gpu.random_model import config_27b
 from inference_grpc.core.batch import Move
+from inference_grpc.model.cuda.memory import DeviceMemory, write_rows
 from inference_grpc.model.llama import LlamaModel
 from inference_grpc.model.load import load_model, open_checkpoint
 from inference_grpc.model.memory import KvFormat, KvPool, StatePool
 from inference_grpc.model.quantization import round_activations_fp8, round_activations_nvfp4
 from inference_grpc.model.recipe import read_recipe
+from inference_grpc.model.saturation import ACTIVATIONS, KEYS_VALUES, Saturated
+from kernels.hybrid_step import PageMemory
 
 
 def test_fp8_values_saturate_and_others_round_to_e4m3() -> None:
@@ -22,6 +26,47 @@ def test_fp8_values_saturate_and_others_round_to_e4m3() -> None:
     assert rows[1].tolist() == [448.0, -448.0, 0.3125, 448.0]
     assert rows[2].tolist() == [1.0, -2.0, 0.0, 16.0]
     assert rows[0].tolist() == rows[3].tolist() == [0.0] * 4
+
+
+def test_values_beyond_e4m3_are_counted_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "fp8_saturated" in record.getMessage()]
+
+    saturated = Saturated("trial")
+    saturated.see(torch.tensor([448.0, -448.0, 449.0, -1e9, 0.0]), 448.0)
+    saturated.see(torch.ones(3), 448.0)
+    saturated.add(17)  # not yet ten times as many as were told
+    assert saturated.count == 19
+    assert told() == ["fp8_saturated kind=trial values=2: they were cut to the format's range"]
+    saturated.add(1)
+    assert len(told()) == 2
+
+    pool = KvPool(pages=2, page_tokens=2, values=4, stored="fp8")
+    before = KEYS_VALUES.count, ACTIVATIONS.count
+    pool.write(torch.tensor([1, 2]), torch.tensor([[1e6, -1e6, 0.3, 448.0], [1.0, -2.0, 0.0, 17.0]]))
+    round_activations_fp8(torch.tensor([[10.0, 4.48, 0.0]]), scale=0.01)
+    round_activations_fp8(torch.tensor([[1e30, 4.48, 0.0]]), scale=None)  # by its own maximum: nothing is beyond it
+    round_activations_nvfp4(torch.full((1, 16), 30.0), multiplier=0.01)
+    assert (KEYS_VALUES.count, ACTIVATIONS.count) == (before[0] + 2, before[1] + 1 + 16)
+
+
+def test_rows_of_prompts_beyond_e4m3_are_counted_where_a_gpu_runs_them() -> None:
+    sizes = {"pages": 2, "page_tokens": 4, "slots": 1, "cache": torch.float8_e4m3fn, "ring": torch.float32}
+    memory = DeviceMemory(config_27b(layers=4), device=torch.device("cpu"), **sizes)
+    layer = memory.layers[3]
+    assert isinstance(layer, PageMemory)
+    rows = torch.zeros(2, 4, 256)
+    rows[0, 1, 7], rows[1, 3, 255] = 600.0, -460.0
+    before = KEYS_VALUES.count
+    pages, offsets = torch.tensor([1, 1]), torch.tensor([0, 3])
+    write_rows(layer.keys, pages, offsets, rows)
+    assert layer.keys[1, 1, 0, 7].float() == 448.0
+    assert layer.keys[1, 3, 3, 255].float() == -448.0
+    memory.count_saturated(pages, offsets)  # begins to fetch the count
+    assert KEYS_VALUES.count == before
+    for _ in "ab":
+        memory.count_saturated(pages[:0], offsets[:0])
+    assert KEYS_VALUES.count == before + 2
 
 
 def test_pages_and_slots_are_copied_whole() -> None:

@@ -1,0 +1,64 @@
+"""What a model will take on a device, from its configuration and the headers of its files, before anything is loaded.
+
+Weights are counted as they will be held: on a CPU as float16 (linear.py), on a GPU in the formats that its kernels read
+(cuda/matrices.py). What comes beside them, such as norms and the packing of one layer at a time, is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from inference_grpc.model.checkpoint import MatrixSize
+from inference_grpc.model.config import LlamaConfig
+from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
+from inference_grpc.model.load import Opened, matrix_names
+from inference_grpc.model.memory import KvFormat
+from inference_grpc.model.recipe import Recipe
+from kernels.hybrid_step import RING
+
+# Bytes of a weight on a GPU, with its share of scales; every other format becomes bfloat16 there.
+_ON_GPU: Final[Mapping[str, float]] = {"nvfp4": 0.5625, "fp8": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSize:
+    token_bytes: int  # keys and values of one token, over all layers
+    state_bytes: int  # of one slot; 0: no recurrent state
+
+
+def weight_bytes(opened: Opened, recipe: Recipe, device: str) -> int:
+    """Raises `ModelFileError` naming a tensor that is missing."""
+    total = 0.0
+    for name in matrix_names(opened):
+        size = opened.checkpoint.size(name)
+        total += _held_bytes(size, recipe, name, device)
+        if name == "embed_tokens" and opened.config.is_tied:  # it is the head as well
+            total += _held_bytes(size, recipe, "lm_head", device)
+    return int(total)
+
+
+def _held_bytes(size: MatrixSize, recipe: Recipe, name: str, device: str) -> float:
+    values = size.rows * size.columns
+    if name == "embed_tokens":  # a table, kept as it is stored if that is a type of torch's
+        is_plain = size.format in ("f32", "f16", "bf16")
+        return 2 * values if device == "cuda" else size.nbytes if is_plain else 4 * values
+    if device == "cpu":
+        return 2 * values
+    wanted = recipe.format_of(name)
+    return values * _ON_GPU.get(size.format if wanted == "keep" else wanted, 2.0)
+
+
+def cache_size(config: LlamaConfig | HybridConfig, kv: KvFormat, device: str) -> CacheSize:
+    """As the models themselves say once they are there (`page_token_bytes`, `state_bytes`)."""
+    width = 1 if kv == "fp8" else 2 if device == "cuda" else 4
+    if isinstance(config, LlamaConfig):
+        return CacheSize(config.layers * 2 * config.kv_heads * config.head_size * width, 0)
+    layers = config.full_layers + (config.mtp_layers if device == "cpu" else 0)
+    states = 4 * config.value_heads * config.key_size * config.value_size
+    inputs = 2 * RING * config.conv_channels if device == "cuda" else 4 * (CONV_TAPS - 1) * config.conv_channels
+    carried = 0 if device == "cuda" else 4 * config.hidden
+    return CacheSize(
+        layers * 2 * config.kv_heads * config.head_size * width, config.linear_layers * (states + inputs) + carried
+    )
