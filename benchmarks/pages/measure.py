@@ -1,4 +1,4 @@
-"""The pages, how each is asked, and the report. Django is set up before this is imported."""
+"""How each page is asked, and the report. Django is set up before this is imported."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from django.contrib import admin
 from django.db import connection
 from django.test import Client
+from django.urls import reverse
 
+from benchmarks.pages.pages import Page
+from billing.invoices.models import Invoice
 from billing.usage.models import UsageRecord
 from billing.usage.selectors import usage_page
+from portal.alerts.models import WebhookDelivery
 from portal.api_keys.models import ApiKey
+from portal.catalog.models import Model
 from portal.organizations.models import Member, Organization
 from portal.users.models import User
 
@@ -25,65 +31,15 @@ LARGEST = "seed-00001"
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
-@dataclass(frozen=True)
-class Page:
-    name: str
-    path: str
-    is_operator: bool = False
-
-
-PAGES = [
-    Page("home", "/o/{slug}/"),
-    Page("API keys", "/o/{slug}/keys"),
-    Page("API keys, search", "/o/{slug}/keys?q=key+1234"),
-    Page("usage, 24 hours", "/o/{slug}/usage?days=1"),
-    Page("usage, 30 days by model", "/o/{slug}/usage?days=30"),
-    Page("usage, 30 days by API key", "/o/{slug}/usage?days=30&group=api_key"),
-    Page("usage, 90 days by end user", "/o/{slug}/usage?days=90&group=end_user"),
-    Page("chart, 24 hours", "/o/{slug}/usage/chart.json?days=1"),
-    Page("chart, 90 days", "/o/{slug}/usage/chart.json?days=90"),
-    Page("chart, 90 days in Kathmandu", "/o/{slug}/usage/chart.json?days=90#Asia/Kathmandu"),
-    Page("requests", "/o/{slug}/usage/requests"),
-    Page("requests, a later page", "/o/{slug}/usage/requests?after={after}"),
-    Page("requests of one key", "/o/{slug}/usage/requests?api_key={key}"),
-    Page("requests that failed", "/o/{slug}/usage/requests?status=failed"),
-    Page("request", "/o/{slug}/usage/requests/{request}"),
-    Page("billing", "/o/{slug}/billing"),
-    Page("ledger", "/o/{slug}/billing/ledger"),
-    Page("limits", "/o/{slug}/limits"),
-    Page("members", "/o/{slug}/members"),
-    Page("audit log", "/o/{slug}/audit"),
-    Page("catalog", "/o/{slug}/models"),
-    Page("operator overview", "/operator/", is_operator=True),
-    Page("organizations", "/operator/organizations", is_operator=True),
-    Page("organizations, search", "/operator/organizations?q=00777", is_operator=True),
-    Page("organizations, last page", "/operator/organizations?page=200", is_operator=True),
-    Page("an organization", "/operator/organizations/{slug}", is_operator=True),
-    Page("operations", "/operator/operations", is_operator=True),
-    Page("operations data, 15 min", "/operator/operations/data.json?range=15m", is_operator=True),
-    Page("operations data, 24 h", "/operator/operations/data.json?range=24h", is_operator=True),
-    Page("operations data, 30 d", "/operator/operations/data.json?range=30d", is_operator=True),
-    Page(
-        "operations data, 30 d by organization",
-        "/operator/operations/data.json?range=30d&group=organization",
-        is_operator=True,
-    ),
-    Page(
-        "operations data, 24 h by organization",
-        "/operator/operations/data.json?range=24h&group=organization",
-        is_operator=True,
-    ),
-    Page(
-        "operations data, 30 d of the largest",
-        "/operator/operations/data.json?range=30d&organization={slug}",
-        is_operator=True,
-    ),
-    Page("capacity", "/operator/capacity", is_operator=True),
-    Page("models and prices", "/operator/models", is_operator=True),
-    Page("engines", "/operator/engines", is_operator=True),
-    Page("invoice run", "/operator/invoices", is_operator=True),
-    Page("reconciliation", "/operator/reconciliation", is_operator=True),
-]
+def admin_lists() -> list[Page]:
+    """The support admin's list of each table that it shows."""
+    shown = [model._meta for model in admin.site._registry if model._meta.app_label in ("portal", "billing", "api")]
+    return [
+        Page(
+            f"admin, {meta.verbose_name_plural}", reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist"), True
+        )
+        for meta in sorted(shown, key=lambda meta: meta.label)
+    ]
 
 
 class Processors:
@@ -173,20 +129,31 @@ def signed_in(user: User) -> Client:
 
 
 def names() -> dict[str, object]:
-    """What the paths are filled with: the largest organization, a busy key of it, a request, a page marker."""
+    """What the paths are filled with: the largest organization, a busy key of it, a request, a page marker…"""
     organization = Organization.objects.get(slug=LARGEST)
     records = UsageRecord.objects.filter(organization=organization).order_by("-started_at", "-request_id")
     record = records[0]
     after = usage_page(organization.id).next
-    return {"slug": LARGEST, "key": record.api_key_id, "request": record.request_id, "after": after}
+    invoice = Invoice.objects.filter(organization=organization)[0]
+    return {
+        "slug": LARGEST,
+        "key": record.api_key_id,
+        "request": record.request_id,
+        "after": after,
+        "invoice": invoice.id,
+        "period": invoice.period,
+        "delivery": WebhookDelivery.objects.filter(organization=organization).latest("id").id,
+        "model": Model.objects.get(name=record.model).id,
+    }
 
 
 def owner() -> User:
-    return Member.objects.select_related("user").get(organization__slug=LARGEST).user
+    return Member.objects.select_related("user").get(organization__slug=LARGEST, role="owner").user
 
 
 def operator() -> User:
-    user, _ = User.objects.get_or_create(email="benchmark@example.com", defaults={"is_staff": True})
+    may = {"is_staff": True, "is_superuser": True}
+    user, _ = User.objects.get_or_create(email="benchmark@example.com", defaults=may)
     return user
 
 

@@ -105,25 +105,34 @@ spread AS (
 """  # noqa: S608 - constants only
 
 
-def _insert(table: str, rows: str, keys: tuple[str, ...], sums: tuple[str, ...], *, merges: bool) -> str:
+def _insert(
+    table: str, rows: str, keys: tuple[str, ...], sums: tuple[str, ...], *, merges: bool, adds: bool = True
+) -> str:
     columns = ", ".join((*keys, *sums, *(("histogram",) if merges else ())))
+    insert = f"INSERT INTO {table} AS kept ({columns}) SELECT {columns} FROM {rows}"  # noqa: S608 - constants only
+    if not adds:
+        return f"{insert} RETURNING 1"
     added = ", ".join(f"{name} = kept.{name} + EXCLUDED.{name}" for name in sums)
     if merges:
         added += ", histogram = billing_merge_histograms(kept.histogram, EXCLUDED.histogram)"
-    return (
-        f"INSERT INTO {table} AS kept ({columns}) SELECT {columns} FROM {rows}"  # noqa: S608 - constants only
-        f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {added} RETURNING 1"
-    )
+    return f"{insert} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {added} RETURNING 1"
 
 
-_INSERT_SERVICE = _insert("billing_service_rollup", "service_rows", _SERVICE_KEYS, _SERVICE_SUMS, merges=True)
-_INSERT_USAGE = _insert("billing_usage_rollup", "usage_rows", _USAGE_KEYS, _SUMS, merges=False)
+_SERVICE: tuple[str, str, tuple[str, ...], tuple[str, ...]]
+_SERVICE = ("billing_service_rollup", "service_rows", _SERVICE_KEYS, _SERVICE_SUMS)
+_USAGE: tuple[str, str, tuple[str, ...], tuple[str, ...]] = ("billing_usage_rollup", "usage_rows", _USAGE_KEYS, _SUMS)
+_INSERT_SERVICE, _INSERT_USAGE = _insert(*_SERVICE, merges=True), _insert(*_USAGE, merges=False)
 _DRAIN = f"""
 WITH {_TAKEN}, {_SPREAD}, service AS ({_INSERT_SERVICE}), members AS ({_INSERT_USAGE})
 SELECT COUNT(*), (SELECT COUNT(*) FROM service), (SELECT COUNT(*) FROM members) FROM taken
 """  # noqa: S608 - constants only
 _REBUILD = f"""
 WITH {_FROM_RECORDS}, {_SPREAD}, service AS ({_INSERT_SERVICE}), members AS ({_INSERT_USAGE})
+SELECT COUNT(*), (SELECT COUNT(*) FROM service), (SELECT COUNT(*) FROM members) FROM facts
+"""  # noqa: S608 - constants only
+_FILL = f"""
+WITH {_FROM_RECORDS}, {_SPREAD}, service AS ({_insert(*_SERVICE, merges=True, adds=False)}),
+     members AS ({_insert(*_USAGE, merges=False, adds=False)})
 SELECT COUNT(*), (SELECT COUNT(*) FROM service), (SELECT COUNT(*) FROM members) FROM facts
 """  # noqa: S608 - constants only
 _FORGET_PENDING = """
@@ -187,6 +196,15 @@ def rebuild_day(day: datetime, *, now: datetime) -> int:
                 period,
             )
         cursor.execute(_REBUILD, period)
+        count: int = cursor.fetchone()[0]
+        return count
+
+
+def fill_day(day: datetime, *, now: datetime) -> int:
+    """Make the rollups of one UTC day that has none, in the caller's transaction and without a look at what there is:
+    for loading a new database, whose rollups may then have no indexes yet. Returns how many facts."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FILL, _period(day, now))
         count: int = cursor.fetchone()[0]
         return count
 

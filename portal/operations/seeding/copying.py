@@ -18,11 +18,11 @@ def copy_rows(label: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -
         for column, field in fields.items()
         if column not in names and not _is_filled_by_database(field)
     }
-    columns = [*names, *constants]
+    columns = ", ".join(f'"{name}"' for name in [*names, *constants])
     tail = tuple(constants.values())
     count = 0
     with connection.cursor() as cursor:
-        statement = f"COPY {model._meta.db_table} ({', '.join(columns)}) FROM STDIN"  # names of our own tables
+        statement = f"COPY {model._meta.db_table} ({columns}) FROM STDIN"  # names of our own tables
         with cursor.cursor.copy(statement) as copy:
             for row in rows:
                 copy.write_row((*row, *tail))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 
@@ -10,71 +11,127 @@ from django.apps import apps
 
 from portal.operations.seeding.catalog import make_catalog
 from portal.operations.seeding.copying import copy_rows, ids_of, next_id
-from portal.operations.seeding.plan import GRANT_NANO, Made, Say, Size, slug_of
+from portal.operations.seeding.plan import GRANT_NANO, KEYS_PER_MEMBER, KEYS_PER_PROJECT, Made, Say, Size, slug_of
 
 
 def make_tenants(size: Size, say: Say) -> Made:
     count = size.organizations
-    start = size.end - timedelta(days=size.days)
-    organizations, users, projects = (ids_of(f"portal.{name}", count) for name in ("Organization", "User", "Project"))
-    joined = [start - timedelta(days=300) + timedelta(seconds=37 * number) for number in range(count)]
-    copy_rows(
-        "portal.User",
-        ("id", "email", "name", "password", "date_joined"),
-        ((users[n], f"{slug_of(n)}@example.com", f"Owner {n + 1}", "!", joined[n]) for n in range(count)),
-    )
+    keys = _shares(count, size.keys)
+    organizations = ids_of("portal.Organization", count)
+    joined = [size.start - timedelta(days=300) + timedelta(seconds=37 * number) for number in range(count)]
     copy_rows(
         "portal.Organization",
         ("id", "name", "slug", "created_at"),
         ((organizations[n], f"Seeded organization {n + 1:05d}", slug_of(n), joined[n]) for n in range(count)),
     )
-    copy_rows(
-        "portal.Member",
-        ("user_id", "organization_id", "role", "joined_at"),
-        ((users[n], organizations[n], "owner", joined[n]) for n in range(count)),
-    )
-    copy_rows(
-        "portal.Project",
-        ("id", "organization_id", "name", "slug", "is_default", "created_at"),
-        ((projects[n], organizations[n], "Default", "default", True, joined[n]) for n in range(count)),
-    )
-    say(f"{count:,} organizations")
-    offsets = _key_offsets(count, size.keys)
-    first_key = next_id("portal.ApiKey", size.keys)
-    owners = ((n, key) for n in range(count) for key in range(offsets[n], offsets[n + 1]))
+    owners = _make_members(organizations, [number // KEYS_PER_MEMBER for number in keys], joined)
+    project_offsets, first_project = _make_projects(organizations, keys, joined)
+    say(f"{count:,} organizations with {project_offsets[-1]:,} projects")
+    key_offsets, first_key = [0, *accumulate(keys)], next_id("portal.ApiKey", size.keys)
     copy_rows(
         "portal.ApiKey",
         ("id", "project_id", "organization_id", "name", "prefix", "digest", "created_by_id", "created_at"),
         (
             (
                 first_key + key,
-                projects[n],
+                first_project
+                + project_offsets[n]
+                + (key - key_offsets[n]) % (project_offsets[n + 1] - project_offsets[n]),
                 organizations[n],
                 f"key {key + 1}",
                 f"sk-tf-seed{key % 10_000:04d}",
                 hashlib.sha256(f"seeded key {key}".encode()).hexdigest(),
-                users[n],
+                owners[n],
                 joined[n] + timedelta(minutes=key % 400_000),
             )
-            for n, key in owners
+            for n in range(count)
+            for key in range(key_offsets[n], key_offsets[n + 1])
         ),
     )
-    say(f"{size.keys:,} API keys, {offsets[1]:,} of them of the largest organization")
-    credit, revenue, grants = make_accounts(organizations, users, start)
-    prices, deployments = make_catalog(start)
-    return Made(organizations, projects, first_key, offsets, prices, deployments, credit, revenue, grants)
+    say(f"{size.keys:,} API keys, {keys[0]:,} of them of the largest organization")
+    credit, revenue, grants = _make_accounts(organizations, size.start)
+    prices, deployments = make_catalog(size.start)
+    return Made(
+        organization_ids=organizations,
+        owner_ids=owners,
+        key_offsets=key_offsets,
+        first_key_id=first_key,
+        project_offsets=project_offsets,
+        first_project_id=first_project,
+        credit_account_ids=credit,
+        revenue_account_id=revenue,
+        grant_ids=grants,
+        prices=prices,
+        deployment_ids=deployments,
+    )
 
 
-def _key_offsets(organizations: int, keys: int) -> list[int]:
-    """Shares of 1/rank, one key each at least."""
+def _shares(organizations: int, keys: int) -> list[int]:
+    """Keys of each organization: shares of 1/rank, one each at least."""
     harmonic = sum(1 / (rank + 1) for rank in range(organizations))
     spare = keys - organizations
     sizes = [1 + int(spare / ((rank + 1) * harmonic)) for rank in range(organizations)]
     sizes[0] += keys - sum(sizes)
-    return [0, *accumulate(sizes)]
+    return sizes
 
 
-def make_accounts(organizations: range, users: range, start: datetime) -> tuple[range, int, range]:
+def _make_members(organizations: range, more: Sequence[int], joined: Sequence[datetime]) -> range:
+    """The owners, and `more` others in each organization. Returns the owners' ids."""
+    owners = ids_of("portal.User", len(organizations))
+    developers = iter(ids_of("portal.User", sum(more)))
+    people = [
+        (owners[n], f"{slug_of(n)}@example.com", f"Owner {n + 1}", "owner", organizations[n], joined[n])
+        for n in range(len(organizations))
+    ]
+    people += [
+        (
+            next(developers),
+            f"{slug_of(n)}-{number + 1}@example.com",
+            f"Developer {number + 1}",
+            "developer",
+            organizations[n],
+            joined[n] + timedelta(hours=number),
+        )
+        for n, count in enumerate(more)
+        for number in range(count)
+    ]
+    copy_rows(
+        "portal.User",
+        ("id", "email", "name", "password", "date_joined"),
+        ((user, email, name, "!", at) for user, email, name, _, _, at in people),
+    )
+    copy_rows(
+        "portal.Member",
+        ("user_id", "organization_id", "role", "joined_at"),
+        ((user, organization, role, at) for user, _, _, role, organization, at in people),
+    )
+    return owners
+
+
+def _make_projects(organizations: range, keys: Sequence[int], joined: Sequence[datetime]) -> tuple[list[int], int]:
+    """The offset of each organization's first project, and one more; the first project's id."""
+    counts = [1 + number // KEYS_PER_PROJECT for number in keys]
+    offsets, first = [0, *accumulate(counts)], next_id("portal.Project", sum(counts))
+    copy_rows(
+        "portal.Project",
+        ("id", "organization_id", "name", "slug", "is_default", "created_at"),
+        (
+            (
+                first + offsets[n] + number,
+                organizations[n],
+                f"Project {number + 1}" if number else "Default",
+                f"project-{number + 1}" if number else "default",
+                number == 0,
+                joined[n],
+            )
+            for n, count in enumerate(counts)
+            for number in range(count)
+        ),
+    )
+    return offsets, first
+
+
+def _make_accounts(organizations: range, start: datetime) -> tuple[range, int, range]:
     count = len(organizations)
     copy_rows(
         "billing.BillingAccount",
