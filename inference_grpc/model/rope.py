@@ -31,6 +31,11 @@ class RopeScaling:
     original_tokens: int = 0  # YaRN: the context before it was stretched
     is_standard: bool = True  # YaRN: whether all but factor and original context is as the paper has it
 
+    def __str__(self) -> str:
+        if self.kind == "yarn":
+            return f"yarn, {self.original_tokens} tokens stretched {self.factor:g} times"
+        return f"linear, stretched {self.factor:g} times" if self.kind == "linear" else self.kind
+
     def frequencies(self, base: float) -> torch.Tensor:
         """float64 [factors]: the angle of each pair of dimensions from one position to the next."""
         exponents = torch.arange(len(self.factors), dtype=torch.float64) / len(self.factors)
