@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
+from django.utils.translation import gettext as _
+
 
 class BillingError(Exception):
     code = "billing_error"
@@ -68,14 +70,14 @@ class PaymentsNotConfigured(BillingError):
     code = "payments_not_configured"
 
     def __init__(self) -> None:
-        super().__init__("This service takes no payments online; ask its operator for credit.")
+        super().__init__(_("This service takes no payments online; ask its operator for credit."))
 
 
 class NoCardKept(BillingError):
     code = "no_card_kept"
 
     def __init__(self) -> None:
-        super().__init__("No card is kept for this organization; buy credit once and keep the card.")
+        super().__init__(_("No card is kept for this organization; buy credit once and keep the card."))
 
 
 class RefundRefused(BillingError):
@@ -96,7 +98,10 @@ class KeyReused(BillingError):
     code = "key_reused"
 
     def __init__(self, key: str, what: str) -> None:
-        super().__init__(f"{key!r} was used before for another {what}; take a new key for a new one.")
+        super().__init__(
+            _("%(key)s was used before for another %(what)s; take a new key for a new one.")
+            % {"key": repr(key), "what": what}
+        )
         self.key = key
 
 
@@ -114,7 +119,7 @@ class InvalidPeriod(BillingError):
     code = "invalid_period"
 
     def __init__(self, period: str) -> None:
-        super().__init__(f"{period!r} is not a month; write it as YYYY-MM, e.g. 2026-11.")
+        super().__init__(_("%(period)s is not a month; write it as YYYY-MM, e.g. 2026-11.") % {"period": repr(period)})
         self.period = period
 
 
@@ -124,7 +129,10 @@ class PeriodUnmatched(BillingError):
     code = "period_unmatched"
 
     def __init__(self, period: str, unmatched: int) -> None:
-        super().__init__(f"{unmatched:,} calls of {period} are unmatched; repair them, or waive them with a reason.")
+        super().__init__(
+            _("%(unmatched)s calls of %(period)s are unmatched; repair them, or waive them with a reason.")
+            % {"unmatched": f"{unmatched:,}", "period": period}
+        )
         self.period = period
         self.unmatched = unmatched
 
@@ -136,7 +144,8 @@ class PeriodNotClosed(BillingError):
 
     def __init__(self, period: str) -> None:
         super().__init__(
-            f"{period} is not closed in reconciliation, and INVOICE_REQUIRE_CLOSED_PERIOD is set: close it first."
+            _("%(period)s is not closed in reconciliation, and INVOICE_REQUIRE_CLOSED_PERIOD is set: close it first.")
+            % {"period": period}
         )
         self.period = period
 
@@ -166,7 +175,10 @@ class PeriodOpen(BillingError):
     code = "period_open"
 
     def __init__(self, period: str, time_zone: str) -> None:
-        super().__init__(f"{period} is not over in {time_zone}; its invoice can be previewed, not finalized.")
+        super().__init__(
+            _("%(period)s is not over in %(time_zone)s; its invoice can be previewed, not finalized.")
+            % {"period": period, "time_zone": time_zone}
+        )
         self.period = period
 
 
@@ -174,7 +186,10 @@ class InvoiceStateRefused(BillingError):
     code = "invoice_state_refused"
 
     def __init__(self, invoice: str, old: str, new: str) -> None:
-        super().__init__(f"Invoice {invoice} is {old}; it cannot become {new}.")
+        super().__init__(
+            _("Invoice %(invoice)s is %(old)s; it cannot become %(new)s.")
+            % {"invoice": invoice, "old": old, "new": new}
+        )
         self.old, self.new = old, new
 
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import F
+from django.utils.translation import gettext as _
 
 from billing.accounts.services import lock_account
 from billing.credits.models import PromoCode, PromoRedemption
@@ -46,13 +47,13 @@ def make_code(
     """An empty `code` is made up. A code that exists is refused."""
     code = normalise(code) or random_code()
     if amount_nano <= 0 or max_redemptions <= 0:
-        raise InvalidAmount("The amount and the number of redemptions must be above zero.")
+        raise InvalidAmount(_("The amount and the number of redemptions must be above zero."))
     if currency not in MINOR_DIGITS:
         raise InvalidAmount(f"{currency!r} is not one of {', '.join(MINOR_DIGITS)}.")
     if valid_until is not None and valid_until <= valid_from:
-        raise InvalidAmount("The code must end after it begins.")
+        raise InvalidAmount(_("The code must end after it begins."))
     if PromoCode.objects.filter(code=code).exists():
-        raise PromoCodeRefused("exists", f"The code {code} exists already; take another.")
+        raise PromoCodeRefused("exists", _("The code %(code)s exists already; take another.") % {"code": code})
     return PromoCode.objects.create(
         code=code,
         description=description,
@@ -80,17 +81,29 @@ def redeem(*, organization_id: int, text: str, actor_id: int | None, now: dateti
     account = lock_account(organization_id)
     code = PromoCode.objects.select_for_update().filter(code=normalise(text), is_active=True).first()
     if code is None:
-        raise PromoCodeRefused("unknown", "There is no such code. Check its letters and digits.")
+        raise PromoCodeRefused("unknown", _("There is no such code. Check its letters and digits."))
     if PromoRedemption.objects.filter(promo_code=code, organization_id=organization_id).exists():
-        raise PromoCodeRefused("redeemed", f"{code} was redeemed by this organization before.")
+        raise PromoCodeRefused("redeemed", _("%(code)s was redeemed by this organization before.") % {"code": code})
     if now < code.valid_from:
-        raise PromoCodeRefused("not_yet", f"{code} is good from {code.valid_from:%Y-%m-%d %H:%M} UTC on.")
+        raise PromoCodeRefused(
+            "not_yet",
+            _("%(code)s is good from %(valid_from)s UTC on.")
+            % {"code": code, "valid_from": f"{code.valid_from:%Y-%m-%d %H:%M}"},
+        )
     if code.valid_until is not None and now >= code.valid_until:
-        raise PromoCodeRefused("ended", f"{code} ended on {code.valid_until:%Y-%m-%d %H:%M} UTC.")
+        raise PromoCodeRefused(
+            "ended",
+            _("%(code)s ended on %(valid_until)s UTC.")
+            % {"code": code, "valid_until": f"{code.valid_until:%Y-%m-%d %H:%M}"},
+        )
     if code.redeemed_count >= code.max_redemptions:
-        raise PromoCodeRefused("used_up", f"{code} was redeemed as often as it may be.")
+        raise PromoCodeRefused("used_up", _("%(code)s was redeemed as often as it may be.") % {"code": code})
     if code.currency != account.currency:
-        raise PromoCodeRefused("other_currency", f"{code} gives {code.currency}; this account has {account.currency}.")
+        raise PromoCodeRefused(
+            "other_currency",
+            _("%(code)s gives %(currency)s; this account has %(own)s.")
+            % {"code": code, "currency": code.currency, "own": account.currency},
+        )
     PromoCode.objects.filter(id=code.id).update(redeemed_count=F("redeemed_count") + 1)
     grant = grant_credit(
         organization_id=organization_id,

@@ -8,6 +8,7 @@ from datetime import datetime
 from django.db import IntegrityError, transaction
 from django.db.models import Sum
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from billing.accounts.selectors import account_of
 from billing.accounts.services import lock_account
@@ -39,8 +40,8 @@ def set_auto_recharge(
     if is_enabled and not account.stripe_payment_method_id:
         raise NoCardKept
     if threshold_minor < 0 or amount_minor <= 0 or monthly_ceiling_minor < amount_minor:
-        raise InvalidAmount("The amount must be above zero, and the month's ceiling at least the amount.")
-    recharge, _ = AutoRecharge.objects.update_or_create(
+        raise InvalidAmount(_("The amount must be above zero, and the month's ceiling at least the amount."))
+    recharge, _is_new = AutoRecharge.objects.update_or_create(
         organization_id=organization_id,
         defaults={
             "is_enabled": is_enabled,

@@ -8,6 +8,7 @@ from functools import partial
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from billing.credits.models import Refund, RefundState, TopUp, TopUpState
 from billing.errors import KeyReused, PaymentProviderError, RefundRefused
@@ -45,7 +46,7 @@ def start_refund(*, top_up: TopUp, amount_minor: int, reason: str, key: str, act
     left_minor = refundable_minor(top_up)
     if not 0 < amount_minor <= left_minor:
         left = format_minor(left_minor, top_up.currency)
-        raise RefundRefused(f"{left} of this purchase is unspent; enter an amount up to that.")
+        raise RefundRefused(_("%(left)s of this purchase is unspent; enter an amount up to that.") % {"left": left})
     before = top_up.refunds.exclude(state=RefundState.FAILED)
     refunded_minor, refunded_tax_minor = (
         sum(getattr(row, name) for row in before) for name in ("amount_minor", "tax_minor")

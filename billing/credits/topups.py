@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from billing.accounts.models import BillingAccount
 from billing.accounts.selectors import account_of
@@ -49,7 +50,7 @@ def make_top_up(
         "keeps_card": keeps_card,
         "actor_id": actor_id,
     }
-    top_up, _ = TopUp.objects.get_or_create(key=key, defaults=values)
+    top_up, _is_new = TopUp.objects.get_or_create(key=key, defaults=values)
     if (top_up.organization_id, top_up.amount_minor) != (organization_id, amount_minor):
         raise KeyReused(key, "top-up")
     return top_up
@@ -65,7 +66,9 @@ def _require_sensible(amount_minor: int, currency: str) -> None:
     whole = 10**9 // nano_per_minor(currency)
     if not LEAST * whole <= amount_minor <= MOST * whole:
         least, most = format_minor(LEAST * whole, currency), format_minor(MOST * whole, currency)
-        raise InvalidAmount(f"Between {least} and {most} can be bought at a time.")
+        raise InvalidAmount(
+            _("Between %(least)s and %(most)s can be bought at a time.") % {"least": least, "most": most}
+        )
 
 
 def open_checkout(

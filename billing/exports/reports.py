@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+
 from billing.errors import ExportRefused
 from billing.exports.names import Names
 from billing.exports.sources import Scope, UsageGroup, groups
@@ -140,7 +142,8 @@ def chargeback(scope: Scope, division: str, names: Names) -> Iterator[Row]:
     invoice = scope.invoice
     if invoice is None:
         raise ExportRefused(
-            f"The invoice of {scope.period.name} is not issued yet; use showback until it is, or another month."
+            _("The invoice of %(name)s is not issued yet; use showback until it is, or another month.")
+            % {"name": scope.period.name}
         )
     parts = _parts(scope, division, names) or [_Part("", "(none)")]
     weights = [part.cost_nano for part in parts]

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connections, transaction
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from billing.accounts.models import BillingAccount
 from billing.errors import BillingError, ExportRefused, RecordsRetired
@@ -67,7 +68,9 @@ def request_export(
         organization_id=organization_id, state__in=[ExportState.QUEUED, ExportState.RUNNING]
     )
     if waiting.count() >= _MOST_WAITING:
-        raise ExportRefused(f"{_MOST_WAITING} exports are being made already; wait for one of them.")
+        raise ExportRefused(
+            _("%(count)s exports are being made already; wait for one of them.") % {"count": _MOST_WAITING}
+        )
     narrows = kind == ExportKind.USAGE
     export = Export.objects.create(
         organization_id=organization_id,

@@ -8,6 +8,7 @@ from datetime import datetime
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from billing.accounts.services import lock_account
 from billing.errors import CreditNoteRefused, KeyReused
@@ -44,7 +45,10 @@ def issue_credit_note(
     left_minor = invoice.total_minor - credited_minor(invoice)
     if not 0 < total_minor <= left_minor:
         left = format_minor(left_minor, invoice.currency)
-        raise CreditNoteRefused(f"{left} of invoice {invoice} can still be credited; enter an amount up to that.")
+        raise CreditNoteRefused(
+            _("%(left)s of invoice %(invoice)s can still be credited; enter an amount up to that.")
+            % {"left": left, "invoice": invoice}
+        )
     note = CreditNote(
         invoice=invoice,
         key=key,
@@ -70,7 +74,10 @@ def _effect_on(invoice: Invoice) -> CreditNoteEffect:
         return CreditNoteEffect.REFUNDS
     if invoice.status in OPEN_STATUSES:
         return CreditNoteEffect.REDUCES
-    raise CreditNoteRefused(f"Invoice {invoice} is {invoice.status}; only an open or paid one can be credited.")
+    raise CreditNoteRefused(
+        _("Invoice %(invoice)s is %(status)s; only an open or paid one can be credited.")
+        % {"invoice": invoice, "status": invoice.status}
+    )
 
 
 def _tax_of(invoice: Invoice, total_minor: int, *, is_rest: bool) -> int:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from billing.accounts.models import BillingAccount
 from billing.accounts.services import lock_account
@@ -113,7 +114,9 @@ def void_invoice(invoice: Invoice, *, reason: str, now: datetime | None = None) 
         return invoice
     lifecycle.check(invoice, InvoiceStatus.VOID)
     if invoice.credit_notes.exists():
-        raise CreditNoteRefused(f"Invoice {invoice} was credited in part; credit the rest instead of voiding it.")
+        raise CreditNoteRefused(
+            _("Invoice %(invoice)s was credited in part; credit the rest instead of voiding it.") % {"invoice": invoice}
+        )
     require_records(invoice)
     UsageRecord.objects.filter(invoice=invoice).update(invoice=None)
     UsageAdjustment.objects.filter(invoice=invoice).update(invoice=None)

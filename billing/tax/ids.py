@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+
 from billing.errors import InvalidAccount
 
 # The form of each member's number after its prefix. The union's rules on reverse charge hold among these.
@@ -151,7 +153,15 @@ def parse(country: str, text: str) -> TaxId | None:
     if form.stripe_type == "eu_vat" and not value.startswith(prefix):
         value = prefix + value
     if not re.fullmatch(form.pattern, value, flags=re.ASCII):
-        raise InvalidAccount("tax_id", f"{text!r} is no tax number of {country}; one looks like {form.example}.")
+        raise InvalidAccount(
+            "tax_id",
+            _("%(text)s is no tax number of %(country)s; one looks like %(example)s.")
+            % {"text": repr(text), "country": country, "example": form.example},
+        )
     if not form.has_valid_digits(value):
-        raise InvalidAccount("tax_id", f"{text!r} is no tax number of {country}: its check digits do not fit.")
+        raise InvalidAccount(
+            "tax_id",
+            _("%(text)s is no tax number of %(country)s: its check digits do not fit.")
+            % {"text": repr(text), "country": country},
+        )
     return TaxId(value, form.stripe_type)

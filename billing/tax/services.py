@@ -6,6 +6,7 @@ from datetime import date
 from decimal import Decimal
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from billing.errors import InvalidTaxRate
 from billing.tax.models import TaxRate
@@ -19,14 +20,22 @@ def set_rate(*, country: str, name: str, percent: Decimal, effective_from: date,
     """
     country = country.upper()
     if len(country) != 2 or not country.isascii() or not country.isalpha():
-        raise InvalidTaxRate("country", f"{country!r} is not a country code; use two letters such as DE.")
+        raise InvalidTaxRate(
+            "country", _("%(country)s is not a country code; use two letters such as DE.") % {"country": repr(country)}
+        )
     if not 0 <= percent < 100 or percent != round(percent, 4):
-        raise InvalidTaxRate("percent", f"{percent} is no rate; use 0 to below 100 with at most 4 decimals.")
+        raise InvalidTaxRate(
+            "percent", _("%(percent)s is no rate; use 0 to below 100 with at most 4 decimals.") % {"percent": percent}
+        )
     rate, is_new = TaxRate.objects.get_or_create(
         country=country,
         effective_from=effective_from,
         defaults={"name": name, "percent": percent, "actor_id": actor_id},
     )
     if not is_new and (rate.name, rate.percent) != (name, percent):
-        raise InvalidTaxRate("effective_from", f"{country} already has a rate from {effective_from}; pick another day.")
+        raise InvalidTaxRate(
+            "effective_from",
+            _("%(country)s already has a rate from %(effective_from)s; pick another day.")
+            % {"country": country, "effective_from": effective_from},
+        )
     return rate
