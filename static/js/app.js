@@ -32,26 +32,32 @@
   });
   showTheme();
 
-  // Sidebar on a narrow screen.
+  // Sidebar on a narrow screen: while it is open nothing else is reached, and the focus comes back to its button.
   const toggle = document.querySelector("[data-nav-toggle]");
+  const sidebar = document.getElementById("sidebar");
   const openNav = (isOpen) => {
+    if (isOpen === root.classList.contains("nav-open")) return;
     root.classList.toggle("nav-open", isOpen);
-    toggle?.setAttribute("aria-expanded", String(isOpen));
+    toggle.setAttribute("aria-expanded", String(isOpen));
+    for (const part of sidebar.parentElement.children) if (part !== sidebar && !part.hasAttribute("data-nav-close")) part.inert = isOpen;
+    (isOpen ? sidebar.querySelector("a, summary, button") : toggle).focus();
   };
   on("click", "[data-nav-toggle]", () => openNav(!root.classList.contains("nav-open")));
   on("click", "[data-nav-close]", () => openNav(false));
+  matchMedia("(min-width: 60.01rem)").addEventListener("change", () => sidebar && openNav(false));
 
   // Menus close on a click elsewhere and on Escape.
   const closeMenus = (except) => {
     for (const menu of document.querySelectorAll("details.menu[open]")) if (menu !== except) menu.open = false;
   };
   document.addEventListener("click", (event) => closeMenus(event.target.closest?.("details.menu")));
+  document.addEventListener("focusin", (event) => closeMenus(event.target.closest?.("details.menu")));
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     const menu = document.querySelector("details.menu[open]");
+    if (!menu) return openNav(false);
     closeMenus();
-    menu?.querySelector("summary").focus();
-    openNav(false);
+    menu.querySelector("summary").focus();
   });
 
   // Dialogs: a button opens the one it names; a dialog in a fetched part opens itself.
@@ -62,7 +68,14 @@
   };
   openFetched(document);
   document.addEventListener("htmx:afterSwap", (event) => openFetched(event.detail.target.parentElement || document));
-  // A dialog that holds something shown once leads on to the page it belongs to.
+  // A dialog that holds something shown once is not left by Escape, and leads on to the page it belongs to.
+  document.addEventListener(
+    "cancel",
+    (event) => {
+      if (event.target.dataset?.next) event.preventDefault();
+    },
+    true,
+  );
   document.addEventListener(
     "close",
     (event) => {

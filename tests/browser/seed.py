@@ -84,8 +84,8 @@ def seed() -> dict[str, object]:
     invite(organization=cast.organization, email="eve@example.com", role=Role.DEVELOPER, actor=cast.ada)
     last_month = f"{now.replace(day=1) - timedelta(days=1):%Y-%m}"
     run = start_run(period=last_month, is_preview=False, actor=cast.oda)
-    # Real calls, so that records and receipts meet.
-    client = openai.OpenAI(base_url=settings.API_BASE_URL, api_key=production.secret, max_retries=0)
+    # Real calls, so that records and receipts meet; a product that has just started may ask for another try.
+    client = openai.OpenAI(base_url=settings.API_BASE_URL, api_key=production.secret, max_retries=5)
     for question in ("What is the capital of France?", "Name three colours."):
         client.chat.completions.create(
             model=MODEL, messages=[{"role": "user", "content": question}], max_tokens=24, temperature=0

@@ -1,4 +1,4 @@
-"""Every page, wide in the light and narrow in the dark: it answers, fits, stays still and light, and passes axe."""
+"""Every page, wide in the light and narrow in the dark: it answers, fits, stays still, is light, and passes axe."""
 
 from __future__ import annotations
 
@@ -34,6 +34,26 @@ WATCH_SHIFTS = """
   window.shifts = () => seen.filter((it) => !it.hadRecentInput).map((it) => [it.value, it.sources.map(name).join()]);
 })();
 """
+# Whatever takes the focus and does not look otherwise then.
+UNSEEN_FOCUS = """
+() => {
+  const selector = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']";
+  const looks = ({ outlineStyle, outlineWidth, boxShadow }) =>
+    outlineStyle !== "none" && parseFloat(outlineWidth) >= 2 ? "outlined" : boxShadow;
+  document.activeElement.blur();
+  // An open dialog is all that there is.
+  const scope = document.querySelector("dialog:modal") ?? document;
+  const reachable = [...scope.querySelectorAll(selector)].filter(
+    (it) => !it.disabled && it.tabIndex >= 0 && it.checkVisibility({ visibilityProperty: true }));
+  const unseen = reachable.filter((it) => {
+    const before = looks(getComputedStyle(it));
+    it.focus({ focusVisible: true, preventScroll: true });
+    return document.activeElement !== it || looks(getComputedStyle(it)) === before;
+  });
+  document.activeElement.blur();
+  return unseen.map((it) => it.outerHTML.slice(0, 100));
+}
+"""
 # The promises: of moving, as browsers measure it; of bytes over the network, for a browser that has nothing yet.
 MOST_SHIFT = 0.05
 LIGHT_BYTES = 100_000
@@ -52,6 +72,7 @@ def look(page: Page, network: CDPSession, what: PortalPage, path: str, width: in
     found += page.evaluate(VIOLATIONS)
     if (pixels := overflow(page)) > 0:
         found.append(f"{pixels} px wider than the window")
+    found += [f"no visible focus: {element}" for element in page.evaluate(UNSEEN_FOCUS)]
     shifts = page.evaluate("shifts()")
     if sum(value for value, _ in shifts) >= MOST_SHIFT:
         found.append(f"moves: {shifts}")

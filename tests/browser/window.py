@@ -8,10 +8,11 @@ from tests.factories.password import PASSWORD
 
 
 def sign_in(page: Page, email: str, password: str = PASSWORD) -> None:
+    """In whatever language the browser asks for."""
     page.goto("/accounts/login/")
-    page.get_by_label("E-mail").fill(email)
-    page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Sign in").click()
+    page.locator("input[name=login]").fill(email)
+    page.locator("input[name=password]").fill(password)
+    page.locator("form:has(input[name=password]) button[type=submit]").first.click()
     page.wait_for_url(lambda address: "/accounts/login" not in address)
 
 
