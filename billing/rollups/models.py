@@ -63,6 +63,22 @@ class UsageRollup(Sums):
         indexes = [models.Index(fields=["start"], name="billing_usage_rollup_start")]
 
 
+class KeyRollup(Sums):
+    """By day, of an organization's projects and API keys alone: what a list of all keys over months is read from."""
+
+    pk = models.CompositePrimaryKey("organization_id", "grain_s", "start", "project_id", "api_key_id")
+    organization_id = models.BigIntegerField()
+    # Always a day; told as in the other rollups.
+    grain_s = models.IntegerField()
+    start = models.DateTimeField()
+    project_id = models.BigIntegerField()
+    api_key_id = models.BigIntegerField()
+
+    class Meta:
+        db_table = "billing_key_rollup"
+        indexes = [models.Index(fields=["start"], name="billing_key_rollup_start")]
+
+
 class ServiceRollup(Sums):
     """By minute, quarter, hour and day, of an organization and of all together, with how it went and how long it took.
 

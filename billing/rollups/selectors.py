@@ -11,11 +11,14 @@ from zoneinfo import ZoneInfo
 
 from django.db import connection
 
+from billing.rollups.failures import NAMES
 from billing.rollups.models import DAY_S, HOUR_S, NONE
 
 HOUR = timedelta(hours=1)
 # Both know models; only the first knows projects, keys, protocols and how requests ended.
 _USAGE, _SERVICE = "billing_usage_rollup", "billing_service_rollup"
+# Days of projects and keys, without models and endings.
+_KEY_DAYS = "billing_key_rollup"
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,10 @@ class Only:
 EVERYTHING = Only()
 
 
+_FIELDS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "cost_nano")
+_FAILED = " + ".join(f"failed_{name}" for name in NAMES)
+
+
 @dataclass(frozen=True, slots=True)
 class _Group:
     """How a group is told from a record, and from a rollup; a group that no rollup knows is summed from records."""
@@ -77,6 +84,9 @@ class _Group:
     of_record: str
     of_rollup: str = ""
     table: str = _SERVICE
+    # The column that tells the group, where that is cheaper to compare than its text.
+    rollup_column: str = ""
+    is_of_keys: bool = False
 
 
 def _moment(form: str) -> _Group:
@@ -89,6 +99,8 @@ def _id(column: str) -> _Group:
         f"COALESCE(record.{column}::text, '')",
         f"COALESCE(NULLIF(rollup.{column}, {NONE})::text, '')",
         _USAGE,
+        f"rollup.{column}",
+        is_of_keys=True,
     )
 
 
@@ -98,6 +110,14 @@ def _with_model(column: str) -> _Group:
     return _Group(f"{group.of_record} || '|' || record.model", f"{group.of_rollup} || '|' || rollup.model", group.table)
 
 
+# A service rollup's row as one for each ending, with the requests alone.
+_ENDINGS = f"""
+(SELECT organization_id, grain_s, start, model, ending.status, ending.requests,
+        {", ".join(f"0 AS {name}" for name in _FIELDS[1:])}
+   FROM billing_service_rollup CROSS JOIN LATERAL (VALUES
+     ('completed', requests - cancelled - ({_FAILED})), ('cancelled', cancelled), ('failed', {_FAILED})
+   ) ending (status, requests))
+"""  # noqa: S608 - constants only
 _GROUPS = {
     "total": _Group("''", "''"),
     "model": _Group("record.model", "rollup.model"),
@@ -107,6 +127,7 @@ _GROUPS = {
     "project_model": _with_model("project_id"),
     "api_key_model": _with_model("api_key_id"),
     "status": _Group("record.status", "rollup.status", _USAGE),
+    "ending": _Group("record.status", "rollup.status", _ENDINGS),
     "protocol": _Group("record.protocol", "rollup.protocol", _USAGE),
     "end_user": _Group("record.end_user"),
     "hour": _moment('YYYY-MM-DD"T"HH24:00'),
@@ -115,7 +136,6 @@ _GROUPS = {
 }
 # Python's form of what the same groups are told apart by.
 _LOCAL_KEYS = {"hour": "%Y-%m-%d %H", "day": "%Y-%m-%d", "month": "%Y-%m"}
-_FIELDS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "cost_nano")
 _SUMS = ", ".join(f"SUM({name})::bigint" for name in _FIELDS)
 _NAMED_SUMS = ", ".join(f"SUM({name})::bigint AS {name}" for name in _FIELDS)
 _OF_RECORD = ", ".join(("1 AS requests", *(f"record.{name}" for name in _FIELDS[1:])))
@@ -149,12 +169,17 @@ _RANKED = f"""
 )
 SELECT CASE WHEN rank <= %(limit)s THEN key END, {_SUMS}, COUNT(*) FROM grouped GROUP BY 1 ORDER BY MIN(rank)
 """  # noqa: S608 - constants only
-_ROLLED = f"""
+# A part is read by itself, and added up at once: an organization's rows of all time may be a hundred times as many.
+_FROM_ROLLUP = f"""
     UNION ALL
-    SELECT {{of_rollup}}, {", ".join(_FIELDS)}
-      FROM rolled JOIN {{table}} rollup ON rollup.organization_id = %(organization_id)s
-       AND rollup.grain_s = rolled.grain_s AND rollup.start >= rolled.since AND rollup.start < rolled.until
-       {{only_rollup}}
+    SELECT added.* FROM rolled CROSS JOIN LATERAL (
+        SELECT {{of_rollup}} AS key, {_NAMED_SUMS} FROM {{table}} rollup
+         WHERE rollup.organization_id = %(organization_id)s AND rollup.grain_s = rolled.grain_s
+           AND rollup.start >= rolled.since AND rollup.start < rolled.until {{only_rollup}}
+         GROUP BY {{rollup_column}}) added
+     WHERE rolled.grain_s {{grains}}
+"""  # noqa: S608 - constants only
+_PENDING = f"""
     UNION ALL
     SELECT {{of_record}}, {_OF_RECORD}
       FROM billing_rollup_pending pending JOIN billing_usage_record record ON record.request_id = pending.record_id
@@ -180,10 +205,13 @@ def summary(
     only: Only = EVERYTHING,
 ) -> list[UsageSum]:
     """Sums over [start, end) by `group_by`, one of total, model, project, api_key (each of
-    the three also with the model, such as project_model, whose keys are `id|model`), status, protocol, end_user, hour,
-    day, month; days and months are those of `time_zone`. One query; running requests are not counted."""
+    the three also with the model, such as project_model, whose keys are `id|model`), status, ending (its requests
+    alone, faster), protocol, end_user, hour, day, month; days and months are those of `time_zone`. One query; running
+    requests are not counted."""
     step = group_by if group_by in _LOCAL_KEYS else ""
-    rows = _read(organization_id, start, end, _group(group_by), _BY_KEY, only=only, step=step, time_zone=time_zone)
+    rows = _read(
+        organization_id, start, end, _group(group_by, only), _BY_KEY, only=only, step=step, time_zone=time_zone
+    )
     return [UsageSum(*row) for row in rows]
 
 
@@ -200,7 +228,7 @@ def ranking(
     organization_id: int, start: datetime, end: datetime, group_by: str, *, limit: int, only: Only = EVERYTHING
 ) -> Ranking:
     """As `summary`, for groups of which there may be very many. One query."""
-    found = _read(organization_id, start, end, _group(group_by), _RANKED, {"limit": limit}, only=only)
+    found = _read(organization_id, start, end, _group(group_by, only), _RANKED, {"limit": limit}, only=only)
     rows = [UsageSum(*row[:-1]) for row in found if row[0] is not None]
     rest = next((row for row in found if row[0] is None), None)
     if rest is None:
@@ -221,7 +249,7 @@ def over_time(
 ) -> dict[str | None, dict[str, UsageSum]]:
     """Sums of each of the groups `keys` by hour, day or month of `time_zone`; those of all other groups together under
     None. Steps without use are not there. One query."""
-    moment, group = _GROUPS[step], _group(group_by)
+    moment, group = _GROUPS[step], _group(group_by, only)
     of_record = _of_keys(moment.of_record, group.of_record)
     both = _Group(of_record, _of_keys(moment.of_rollup, group.of_rollup), group.table)
     more = {"keys": list(keys)}
@@ -238,10 +266,10 @@ def _of_keys(moment: str, group: str) -> str:
     return f"{moment} || '|' || COALESCE(array_position(%(keys)s::text[], ({group})::text)::text, '')" if group else ""
 
 
-def _group(name: str) -> _Group:
+def _group(name: str, only: Only) -> _Group:
     if name not in _GROUPS:
         raise ValueError(f"group_by is {name!r}; it must be one of {', '.join(_GROUPS)}.")
-    return _GROUPS[name]
+    return _GROUPS["status" if name == "ending" and not only.is_of_models else name]
 
 
 def _read(
@@ -259,15 +287,21 @@ def _read(
     parts = {
         "of_record": group.of_record,
         "of_rollup": group.of_rollup,
+        "rollup_column": group.rollup_column or "1",
         "only_record": only.where("record"),
         "only_rollup": only.where("rollup"),
-        "table": _USAGE if _USAGE in (group.table, only.table) else _SERVICE,
     }
+    table = _USAGE if _USAGE in (group.table, only.table) else group.table
+    if table == _USAGE and group.is_of_keys and not only.model and not only.statuses:
+        tables = {_KEY_DAYS: f"= {DAY_S}", _USAGE: f"< {DAY_S}"}
+    else:
+        tables = {table: "IS NOT NULL"}
+    rolled = "".join(_FROM_ROLLUP.format(**parts, table=name, grains=grains) for name, grains in tables.items())
     is_rolled = bool(group.of_rollup and only.table)
     split = _split(start, end, step, ZoneInfo(time_zone)) if is_rolled else Split([(start, end)], [])
     with connection.cursor() as cursor:
         cursor.execute(
-            _PARTS.format(**parts, rolled=_ROLLED.format(**parts) if split.rolled else "") + ending,
+            _PARTS.format(**parts, rolled=rolled + _PENDING.format(**parts) if split.rolled else "") + ending,
             {
                 "organization_id": organization_id,
                 "zone": time_zone,

@@ -29,6 +29,8 @@ _SERVICE_SUMS = (*_SUMS, "cancelled", *(f"failed_{name}" for name in NAMES))
 _SERVICE_KEYS = ("organization_id", "grain_s", "start", "model", "deployment_id")
 _USAGE_KEYS = ("organization_id", "grain_s", "start", "project_id", "api_key_id", "model", "protocol", "status")
 
+_KEY_KEYS = ("organization_id", "grain_s", "start", "project_id", "api_key_id")
+
 _SLOTS = ", ".join(
     (
         f"CASE WHEN is_stream THEN {slot_sql(Latency.TTFT, 'ttft_ms')} END",
@@ -101,40 +103,56 @@ spread AS (
            {", ".join(f"SUM({name})::bigint AS {name}" for name in _SUMS)}
       FROM facts CROSS JOIN (VALUES ({HOUR_S}), ({DAY_S})) grains (grain_s)
      GROUP BY {", ".join(_USAGE_KEYS)}
+), key_rows AS (
+    SELECT organization_id, grain_s, start, project_id, api_key_id,
+           {", ".join(f"SUM({name})::bigint AS {name}" for name in _SUMS)}
+      FROM usage_rows WHERE grain_s = {DAY_S} GROUP BY {", ".join(_KEY_KEYS)}
 )
 """  # noqa: S608 - constants only
 
 
-def _insert(
-    table: str, rows: str, keys: tuple[str, ...], sums: tuple[str, ...], *, merges: bool, adds: bool = True
-) -> str:
-    columns = ", ".join((*keys, *sums, *(("histogram",) if merges else ())))
-    insert = f"INSERT INTO {table} AS kept ({columns}) SELECT {columns} FROM {rows}"  # noqa: S608 - constants only
-    if not adds:
-        return f"{insert} RETURNING 1"
-    added = ", ".join(f"{name} = kept.{name} + EXCLUDED.{name}" for name in sums)
-    if merges:
-        added += ", histogram = billing_merge_histograms(kept.histogram, EXCLUDED.histogram)"
-    return f"{insert} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {added} RETURNING 1"
+@dataclass(frozen=True, slots=True)
+class _Rollup:
+    """A table, the rows above that it is made of, and their columns."""
+
+    table: str
+    rows: str
+    keys: tuple[str, ...]
+    sums: tuple[str, ...]
+    has_histogram: bool = False
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return (*self.sums, "histogram") if self.has_histogram else self.sums
+
+    def insert(self, *, adds: bool) -> str:
+        """In the order of the key, so that an organization's rows lie together. `adds` to what is there already."""
+        keys, columns = ", ".join(self.keys), ", ".join((*self.keys, *self.values))
+        insert = f"INSERT INTO {self.table} AS kept ({columns}) SELECT {columns} FROM {self.rows} ORDER BY {keys}"  # noqa: S608
+        if not adds:
+            return f"{insert} RETURNING 1"
+        added = [f"{name} = kept.{name} + EXCLUDED.{name}" for name in self.sums]
+        if self.has_histogram:
+            added.append("histogram = billing_merge_histograms(kept.histogram, EXCLUDED.histogram)")
+        return f"{insert} ON CONFLICT ({keys}) DO UPDATE SET {', '.join(added)} RETURNING 1"
 
 
-_SERVICE: tuple[str, str, tuple[str, ...], tuple[str, ...]]
-_SERVICE = ("billing_service_rollup", "service_rows", _SERVICE_KEYS, _SERVICE_SUMS)
-_USAGE: tuple[str, str, tuple[str, ...], tuple[str, ...]] = ("billing_usage_rollup", "usage_rows", _USAGE_KEYS, _SUMS)
-_INSERT_SERVICE, _INSERT_USAGE = _insert(*_SERVICE, merges=True), _insert(*_USAGE, merges=False)
-_DRAIN = f"""
-WITH {_TAKEN}, {_SPREAD}, service AS ({_INSERT_SERVICE}), members AS ({_INSERT_USAGE})
-SELECT COUNT(*), (SELECT COUNT(*) FROM service), (SELECT COUNT(*) FROM members) FROM taken
-"""  # noqa: S608 - constants only
-_REBUILD = f"""
-WITH {_FROM_RECORDS}, {_SPREAD}, service AS ({_INSERT_SERVICE}), members AS ({_INSERT_USAGE})
-SELECT COUNT(*), (SELECT COUNT(*) FROM service), (SELECT COUNT(*) FROM members) FROM facts
-"""  # noqa: S608 - constants only
-_FILL = f"""
-WITH {_FROM_RECORDS}, {_SPREAD}, service AS ({_insert(*_SERVICE, merges=True, adds=False)}),
-     members AS ({_insert(*_USAGE, merges=False, adds=False)})
-SELECT COUNT(*), (SELECT COUNT(*) FROM service), (SELECT COUNT(*) FROM members) FROM facts
-"""  # noqa: S608 - constants only
+_ROLLUPS = (
+    _Rollup("billing_service_rollup", "service_rows", _SERVICE_KEYS, _SERVICE_SUMS, has_histogram=True),
+    _Rollup("billing_usage_rollup", "usage_rows", _USAGE_KEYS, _SUMS),
+    _Rollup("billing_key_rollup", "key_rows", _KEY_KEYS, _SUMS),
+)
+
+
+def _written(facts: str, *, adds: bool, counted: str = "facts") -> str:
+    """Writes the facts to every rollup; returns how many rows of `counted`."""
+    inserts = ", ".join(f"into_{rollup.rows} AS ({rollup.insert(adds=adds)})" for rollup in _ROLLUPS)
+    return f"WITH {facts}, {_SPREAD}, {inserts} SELECT COUNT(*) FROM {counted}"  # noqa: S608 - constants only
+
+
+_DRAIN = _written(_TAKEN, adds=True, counted="taken")
+_REBUILD = _written(_FROM_RECORDS, adds=True)
+_FILL = _written(_FROM_RECORDS, adds=False)
 _FORGET_PENDING = """
 WITH started AS MATERIALIZED (
     SELECT request_id FROM billing_usage_record WHERE started_at >= %(start)s AND started_at < %(end)s
@@ -143,10 +161,6 @@ DELETE FROM billing_rollup_pending
  WHERE record_id IN (SELECT request_id FROM started)
     OR adjustment_id IN (SELECT id FROM billing_usage_adjustment JOIN started ON started.request_id = record_id)
 """
-_TABLES = (
-    ("billing_service_rollup", "service_rows", (*_SERVICE_KEYS, *_SERVICE_SUMS, "histogram")),
-    ("billing_usage_rollup", "usage_rows", (*_USAGE_KEYS, *_SUMS)),
-)
 
 
 def take_pending(*, now: datetime, batch: int = BATCH) -> int:
@@ -190,9 +204,9 @@ def rebuild_day(day: datetime, *, now: datetime) -> int:
         raise RecordsRetired(retired.period, retired.retired_at)
     with _one_snapshot() as cursor:
         cursor.execute(_FORGET_PENDING, period)
-        for table, _, _ in _TABLES:
+        for rollup in _ROLLUPS:
             cursor.execute(
-                f"DELETE FROM {table} WHERE grain_s IN {GRAINS_S} AND start >= %(start)s AND start < %(end)s",  # noqa: S608
+                f"DELETE FROM {rollup.table} WHERE grain_s IN {GRAINS_S} AND start >= %(start)s AND start < %(end)s",  # noqa: S608
                 period,
             )
         cursor.execute(_REBUILD, period)
@@ -243,15 +257,11 @@ def compare_day(day: datetime, *, now: datetime, limit: int = 20) -> list[Differ
     """What the rollups of one UTC day have otherwise than its records; pending facts are taken first."""
     take_pending(now=now)
     with _one_snapshot() as cursor:
-        return [row for table in _TABLES for row in _differences(cursor, table, _period(day, now), limit)]
+        return [row for rollup in _ROLLUPS for row in _differences(cursor, rollup, _period(day, now), limit)]
 
 
-def _differences(
-    cursor: Any, table: tuple[str, str, tuple[str, ...]], period: dict[str, datetime], limit: int
-) -> Iterator[Difference]:
-    name, rows, columns = table
-    keys = _SERVICE_KEYS if rows == "service_rows" else _USAGE_KEYS
-    values = [column for column in columns if column not in keys]
+def _differences(cursor: Any, rollup: _Rollup, period: dict[str, datetime], limit: int) -> Iterator[Difference]:
+    keys, values = rollup.keys, rollup.values
     pending = "SELECT record_id FROM billing_rollup_pending WHERE record_id IS NOT NULL"
     facts = _FROM_RECORDS.replace("status <> 'started'", f"status <> 'started' AND request_id NOT IN ({pending})")
     cursor.execute(
@@ -260,9 +270,9 @@ def _differences(
         SELECT {", ".join(f"COALESCE(kept.{key}, expected.{key})" for key in keys)},
                kept.organization_id IS NOT NULL, expected.organization_id IS NOT NULL,
                {", ".join(f"kept.{value}, expected.{value}" for value in values)}
-          FROM (SELECT * FROM {name} WHERE grain_s IN {GRAINS_S} AND start >= %(start)s AND start < %(end)s
+          FROM (SELECT * FROM {rollup.table} WHERE grain_s IN {GRAINS_S} AND start >= %(start)s AND start < %(end)s
                    AND (grain_s >= {HOUR_S} OR start >= %(minutes_since)s)) kept
-          FULL JOIN (SELECT * FROM {rows} WHERE grain_s >= {HOUR_S} OR start >= %(minutes_since)s) expected
+          FULL JOIN (SELECT * FROM {rollup.rows} WHERE grain_s >= {HOUR_S} OR start >= %(minutes_since)s) expected
                USING ({", ".join(keys)})
          WHERE ({", ".join(f"kept.{value}" for value in values)})
                IS DISTINCT FROM ({", ".join(f"expected.{value}" for value in values)})
@@ -272,4 +282,6 @@ def _differences(
     )
     for row in cursor.fetchall():
         key, flags, pairs = row[: len(keys)], row[len(keys) : len(keys) + 2], row[len(keys) + 2 :]
-        yield Difference(name, key, tuple(pairs[::2]) if flags[0] else None, tuple(pairs[1::2]) if flags[1] else None)
+        yield Difference(
+            rollup.table, key, tuple(pairs[::2]) if flags[0] else None, tuple(pairs[1::2]) if flags[1] else None
+        )

@@ -167,7 +167,7 @@ class _Reading:
 
     def _sums(self, keys: list[str]) -> Series:
         if self.chosen.metric == "errors":
-            ended = self._over_time("status", ["failed", "cancelled"])
+            ended = self._over_time("ending", ["failed", "cancelled"])
             return [
                 (label, [_value("requests", ended[status].get(key)) for key in keys])
                 for status, label in (("failed", _("Failed")), ("cancelled", _("Cancelled")))

@@ -43,9 +43,9 @@ def overview(request: HttpRequest, slug: str) -> HttpResponse:
     form = UsageOnlyForm(request.GET, organization=organization, projects=organizations.projects_of(organization))
     only = form.only()
     ranking = usage.ranking(organization.id, *period, group, limit=GROUPS_SHOWN, only=only)
-    ended = {row.key: row for row in usage.summary(organization.id, *period, "status", only=only)}
-    total = periods.totals(ended.values())
-    failed, cancelled = (ended[status].requests if status in ended else 0 for status in ("failed", "cancelled"))
+    ended = {row.key: row.requests for row in usage.summary(organization.id, *period, "ending", only=only)}
+    total = periods.totals(usage.summary(organization.id, *period, only=only))
+    failed, cancelled = (ended.get(status, 0) for status in ("failed", "cancelled"))
     took = latencies.over_time(organization.id, *period, "total", only=only)[""]
     filters = UsageFilters(
         project_id=only.project_id,

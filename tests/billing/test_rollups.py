@@ -16,7 +16,7 @@ from django.utils import timezone
 from billing.accounts.models import BillingAccount
 from billing.rollups import histograms, selectors, services
 from billing.rollups.histograms import Latency
-from billing.rollups.models import ALL_ORGANIZATIONS, RollupPending, ServiceRollup, UsageRollup
+from billing.rollups.models import ALL_ORGANIZATIONS, KeyRollup, RollupPending, ServiceRollup, UsageRollup
 from billing.usage.adjustments import Counts, adjust_record
 from billing.usage.models import UsageRecord
 from billing.usage.services import finish_records, open_records
@@ -120,6 +120,28 @@ class TestSums:
                 ada, start, end, lambda r, f=form: r.started_at.astimezone(ZoneInfo(zone)).strftime(f)
             )
             assert from_summary(ada, start, end, group, zone) == expected, group
+
+    @pytest.mark.parametrize("only", [selectors.EVERYTHING, selectors.Only(model="m"), selectors.Only(api_key_id=1)])
+    def test_whole_days_of_keys_and_endings_are_exact(self, ada: BillingAccount, only: selectors.Only) -> None:
+        """They are read from other rollups than the hours at the edges, and than the rest of the groups."""
+        scatter(ada, 30)
+        services.take_pending(now=NOW)
+        scatter(ada, 30, seed=2)
+        start, end = EVE - timedelta(days=3, minutes=7), EVE + timedelta(minutes=41, seconds=3)
+        assert KeyRollup.objects.exists()
+        chosen = {name: value for name, value in {"model": only.model, "api_key_id": only.api_key_id}.items() if value}
+        for group in ("project", "api_key"):
+            expected: dict[str, int] = {}
+            for record in UsageRecord.objects.filter(started_at__gte=start, started_at__lt=end, **chosen):
+                key = KEYS[group](record)
+                expected[key] = expected.get(key, 0) + int(record.cost_nano or 0)
+            found = selectors.summary(ada.organization_id, start, end, group, only=only)
+            assert {row.key: row.cost_nano for row in found} == expected, group
+        ended, by_status = (
+            {row.key: row.requests for row in selectors.summary(ada.organization_id, start, end, group, only=only)}
+            for group in ("ending", "status")
+        )
+        assert {key: count for key, count in ended.items() if count} == by_status
 
     def test_a_call_that_ends_late_counts_when_it_started(self, ada: BillingAccount) -> None:
         price = make_price()

@@ -68,7 +68,7 @@ def _fill(size: Size, say: Say) -> None:
     _analyze()
     audit.rebuild()
     say("balances computed")
-    with without_indexes("billing_usage_rollup", "billing_service_rollup"):
+    with without_indexes("billing_usage_rollup", "billing_service_rollup", "billing_key_rollup"):
         for number in range(size.days + 1):
             day = size.start + timedelta(days=number)
             say(f"rollups of {day:%Y-%m-%d}: {fill_day(day, now=size.end):,} records")
