@@ -10,7 +10,8 @@ from inference_grpc.text.families import CALL_OPEN, THINK_CLOSE, THINK_OPEN, Rea
 from inference_grpc.text.output_parser.pieces import Piece, ReasoningPiece, TextPiece, ToolStartPiece
 from inference_grpc.text.output_parser.readers import CallReader, ReaderFactory, begun_length
 
-State = Literal["start", "reasoning", "text", "call", "over"]
+# "closed": behind reasoning, before the answer.
+State = Literal["start", "reasoning", "closed", "text", "call", "over"]
 
 
 class OutputParser:
@@ -18,7 +19,8 @@ class OutputParser:
 
     A tag never shows, not even in part; text that only begins like one is held until that is settled. White space that
     only sets a tag apart (before a call, between calls, around reasoning) is dropped. A call that cannot be read, or
-    of a tool that was not offered, comes out as the text it is.
+    of a tool that was not offered, comes out as the text it is. A call inside reasoning ends it; a second `</think>` is
+    dropped.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class OutputParser:
         self._skips_space = reasoning == "open"
         self._call: CallReader | None = None
         self._space_before_call = ""
+        self._calls_from_reasoning = False  # the call that is being read
         self._has_called = False
 
     @property
@@ -69,7 +72,7 @@ class OutputParser:
         match self._state:
             case "reasoning" if not self._skips_space:
                 _say(ReasoningPiece, held, pieces)
-            case "start" | "text" if not self._skips_space:
+            case "start" | "closed" | "text" if not self._skips_space:
                 _say(TextPiece, held, pieces)
         self._state = "over"
         return pieces
@@ -86,6 +89,8 @@ class OutputParser:
                 return self._read_start()
             case "reasoning":
                 return self._read_reasoning(pieces)
+            case "closed":
+                return self._read_closed()
             case "text":
                 return self._read_text(pieces)
             case "call":
@@ -107,36 +112,55 @@ class OutputParser:
         return True
 
     def _read_reasoning(self, pieces: list[Piece]) -> bool:
-        said, is_closed = self._split_at(THINK_CLOSE)
+        said, tag = self._split_at(THINK_CLOSE, *([CALL_OPEN] if self._tools else []))
         _say(ReasoningPiece, said, pieces)
-        if is_closed:
+        if tag == CALL_OPEN:
+            self._begin_call()
+        elif tag == THINK_CLOSE:
             self._buffer = self._buffer.lstrip()[len(THINK_CLOSE) :]
             self._skips_space = True
+            self._state = "closed"
+        return tag is not None
+
+    def _read_closed(self) -> bool:
+        if self._buffer.startswith(THINK_CLOSE):
+            self._buffer = self._buffer[len(THINK_CLOSE) :]
+            self._skips_space = True
+        elif THINK_CLOSE.startswith(self._buffer):
+            return False
+        else:
             self._state = "text"
-        return is_closed
+        return True
 
     def _read_text(self, pieces: list[Piece]) -> bool:
         if not self._tools:
             _say(TextPiece, self._buffer, pieces)
             self._buffer = ""
             return False
-        said, is_call = self._split_at(CALL_OPEN)
+        said, tag = self._split_at(CALL_OPEN)
         _say(TextPiece, said, pieces)
-        if is_call:
-            bare = self._buffer.lstrip()
-            self._space_before_call = self._buffer[: len(self._buffer) - len(bare)]
-            self._buffer = bare[len(CALL_OPEN) :]
-            self._call = self._new_reader(self._tools, self._new_id)
-            self._state = "call"
-        return is_call
+        if tag is not None:
+            self._begin_call()
+        return tag is not None
 
-    def _split_at(self, tag: str) -> tuple[str, bool]:
-        """Takes off the buffer the text before `tag`, or all that cannot belong to it; space stays with the tag."""
-        at = self._buffer.find(tag)
-        end = at if at >= 0 else len(self._buffer) - begun_length(self._buffer, tag)
+    def _begin_call(self) -> None:
+        """The buffer begins with `<tool_call>`, behind white space."""
+        bare = self._buffer.lstrip()
+        self._space_before_call = self._buffer[: len(self._buffer) - len(bare)]
+        self._buffer = bare[len(CALL_OPEN) :]
+        self._call = self._new_reader(self._tools, self._new_id)
+        self._calls_from_reasoning = self._state == "reasoning"
+        self._state = "call"
+
+    def _split_at(self, *tags: str) -> tuple[str, str | None]:
+        """Takes off the buffer the text before the first of `tags`, or all that cannot belong to one; space stays with
+        the tag."""
+        places = {at: tag for tag in tags if (at := self._buffer.find(tag)) >= 0}
+        held = max(begun_length(self._buffer, tag) for tag in tags)
+        end = min(places, default=len(self._buffer) - held)
         said = self._buffer[:end].rstrip()
         self._buffer = self._buffer[len(said) :]
-        return said, at >= 0
+        return said, places.get(end)
 
     def _read_call(self, pieces: list[Piece]) -> bool:
         assert self._call is not None
@@ -153,11 +177,19 @@ class OutputParser:
         self._call = None
         if call.outcome == "not_a_call":
             # The space went unsaid as long as this looked like a call.
-            _say(TextPiece, self._space_before_call + CALL_OPEN, pieces)
+            kind = ReasoningPiece if self._calls_from_reasoning else TextPiece
+            _say(kind, self._space_before_call + CALL_OPEN, pieces)
         self._buffer = call.rest
         self._skips_space = call.outcome == "called"
-        self._state = "text" if self._is_parallel or not self._has_called else "over"
+        self._state = self._state_after(call)
         return True
+
+    def _state_after(self, call: CallReader) -> State:
+        if self._has_called and not self._is_parallel:
+            return "over"
+        if not self._calls_from_reasoning:
+            return "text"
+        return "closed" if call.outcome == "called" else "reasoning"
 
 
 def _say(kind: type[TextPiece] | type[ReasoningPiece], text: str, pieces: list[Piece]) -> None:

@@ -275,6 +275,38 @@ def test_reasoning_then_a_call():
     assert message.calls[0].name == "ping"
 
 
+@pytest.mark.parametrize("behind", ["", "\n", "\n</think>\n\n"])
+def test_a_call_inside_reasoning_ends_it(behind):
+    message = parse(f"I will ask.\n{qwen_call('ping')}{behind}Done.", prompt_suffix=THINKING_PROMPT)
+    assert (message.reasoning, message.text) == ("I will ask.", "Done.")
+    assert [call.name for call in message.calls] == ["ping"]
+
+
+@pytest.mark.parametrize("named", ["<tool_call> tags", "<tool_call>\n<function=unknown>\n</function>\n</tool_call> is"])
+def test_a_call_that_reasoning_only_talks_of_is_reasoning(named):
+    thought = f"There are {named} here."
+    assert parse(f"{thought}\n</think>\n\nYes", prompt_suffix=THINKING_PROMPT) == Message("Yes", thought)
+    assert parse(f"{thought}</thi", prompt_suffix=THINKING_PROMPT) == Message(reasoning=f"{thought}</thi")
+
+
+def test_one_call_inside_reasoning_is_all_where_calls_are_not_parallel():
+    message = parse(
+        f"hm {qwen_call('ping')}\n{qwen_call('ping')}", choice=ToolChoice(parallel=False), prompt_suffix=THINKING_PROMPT
+    )
+    assert (message.reasoning, message.text, len(message.calls)) == ("hm", "", 1)
+
+
+@pytest.mark.parametrize("tools", [[], TOOLS])
+def test_a_second_end_of_reasoning_is_dropped(tools):
+    for text, answer in (
+        ("hm</think>\n</think>\n\nYes", "Yes"),
+        ("hm</think></think></think>Yes </think>", "Yes </think>"),
+        ("hm</think>\n</thin air", "</thin air"),
+        ("hm</think></thi", "</thi"),
+    ):
+        assert parse(text, tools=tools, prompt_suffix=THINKING_PROMPT) == Message(answer, "hm")
+
+
 def test_unfinished_reasoning_stays_reasoning():
     assert parse("hm </thi", tools=[], prompt_suffix=THINKING_PROMPT) == Message(reasoning="hm </thi")
 
