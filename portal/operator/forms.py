@@ -85,7 +85,12 @@ class RunForm(forms.Form):
 class PeriodForm(forms.Form):
     """A month of reconciliation, and why what does not match in it is waived."""
 
-    period = forms.RegexField(r"^\d{4}-(0[1-9]|1[0-2])$", label=_("Month"), help_text=_("YYYY-MM, in UTC."))
+    period = forms.RegexField(
+        r"^\d{4}-(0[1-9]|1[0-2])$",
+        label=_("Month"),
+        help_text=_("In UTC."),
+        widget=forms.TextInput({"type": "month"}),
+    )
     waiver = forms.CharField(
         max_length=500,
         required=False,

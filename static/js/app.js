@@ -39,7 +39,7 @@
     if (isOpen === root.classList.contains("nav-open")) return;
     root.classList.toggle("nav-open", isOpen);
     toggle.setAttribute("aria-expanded", String(isOpen));
-    for (const part of sidebar.parentElement.children) if (part !== sidebar && !part.hasAttribute("data-nav-close")) part.inert = isOpen;
+    for (const part of document.querySelectorAll(".skip-link, .topbar, .content")) part.inert = isOpen;
     (isOpen ? sidebar.querySelector("a, summary, button") : toggle).focus();
   };
   on("click", "[data-nav-toggle]", () => openNav(!root.classList.contains("nav-open")));
