@@ -41,6 +41,8 @@ class Caller:
     allowed_models: tuple[str, ...] = ()
     # Of web pages; empty allows none.
     allowed_origins: tuple[str, ...] = ()
+    # Calls of the Responses API may be kept.
+    keeps_responses: bool = False
 
 
 def secret_of(headers: Mapping[bytes, bytes], style: ErrorStyle) -> str | None:
@@ -129,6 +131,7 @@ class Keys:
             key.created_by_id,
             key.allowed_models,
             key.allowed_origins,
+            key.keeps_responses,
         )
 
     async def _find(self, digest: str) -> ActiveKey | None:

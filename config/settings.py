@@ -325,7 +325,7 @@ GATEWAY_METRICS_HOST = env_str("GATEWAY_METRICS_HOST", "127.0.0.1")
 WORKER_METRICS_PORT = env_int("WORKER_METRICS_PORT", 0)
 WORKER_METRICS_HOST = env_str("WORKER_METRICS_HOST", "127.0.0.1")
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
-# Kept responses (`store`) are forgotten this long after they were made or last continued; 0 keeps none.
+# Kept responses (of organizations that switched it on) are forgotten this long after their last use; 0 keeps none.
 RESPONSE_RETENTION_DAYS = env_int("RESPONSE_RETENTION_DAYS", 30)
 
 # Own files only, no inline script or style. The admin alone loosens it (portal/admin_policy.py).

@@ -25,6 +25,7 @@ from api.stores import STORE_ERRORS, in_thread
 logger = logging.getLogger(__name__)
 
 LOCAL_LIMIT = 16
+NOT_KEPT = "Responses are not kept here: prompts and answers are stored only where the organization's settings say so."
 
 
 class LocalResponses:
@@ -55,19 +56,27 @@ class Earlier:
     size_bytes: int
 
 
-async def load_earlier(project_id: int, parsed: responses.Parsed, local: LocalResponses | None = None) -> Earlier:
+def keeps(caller: Caller) -> bool:
+    """Whether prompts and answers may be kept: both the operator and the organization have to say so."""
+    return caller.keeps_responses and settings.RESPONSE_RETENTION_DAYS > 0
+
+
+async def load_earlier(caller: Caller, parsed: responses.Parsed, local: LocalResponses | None = None) -> Earlier:
     """Raises ApiError when something is not there."""
     now = datetime.now(UTC)
     kept: list[bytes] = []
     known = local.find(parsed.previous_response_id) if local else None
     try:
         if parsed.previous_response_id is not None and known is None:
-            kept = await in_thread(selectors.history, project_id, parsed.previous_response_id, now)
-        found = await in_thread(selectors.find_items, project_id, parsed.referenced_ids, now)
+            if not keeps(caller):
+                raise PreviousResponseNotFound(parsed.previous_response_id)
+            kept = await in_thread(selectors.history, caller.project_id, parsed.previous_response_id, now)
+        found = await in_thread(selectors.find_items, caller.project_id, parsed.referenced_ids, now)
     except PreviousResponseNotFound as error:
         raise ApiError(
             "not_found",
-            f"Previous response with id '{error.response_id}' not found.",
+            f"Previous response with id '{error.response_id}' not found."
+            + ("" if keeps(caller) else f" {NOT_KEPT} Send the whole conversation in `input`."),
             param="previous_response_id",
             wire_code="previous_response_not_found",
         ) from None
@@ -85,11 +94,13 @@ class ResponsesConsumer(InferenceConsumer):
         self._history: list[dict[str, Any]] = []
 
     async def prepare(self, caller: Caller, parsed: Any, body_bytes: int) -> int:
-        if parsed.is_stored and not settings.RESPONSE_RETENTION_DAYS:
+        if not keeps(caller):
+            if parsed.is_asked_to_store:
+                raise ApiError("invalid_request", f"{NOT_KEPT} Leave `store` out, or send false.", param="store")
             parsed.is_stored = parsed.echo["store"] = False
         if not parsed.needs_history:
             return body_bytes
-        earlier = await load_earlier(caller.project_id, parsed, self._local)
+        earlier = await load_earlier(caller, parsed, self._local)
         responses.expand(parsed, history=earlier.history, referenced=earlier.referenced)
         self._history = earlier.history
         return body_bytes + earlier.size_bytes

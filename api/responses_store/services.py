@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 from django.db import transaction
+from django.db.models import QuerySet
 
 from api.responses_store.errors import ResponseNotFound
 from api.responses_store.models import StoredItem, StoredResponse
@@ -70,12 +71,17 @@ def delete_response(*, project_id: int, response_id: str) -> None:
 
 
 def purge_expired(*, now: datetime) -> int:
-    """Delete what has expired, in small transactions so that nothing waits long; returns how many responses."""
+    """Delete what has expired, and what organizations have that keep responses no longer.
+
+    In small transactions so that nothing waits long; returns how many responses.
+    """
+    unwanted = StoredResponse.objects.filter(project__organization__keeps_responses=False)
+    return _purge(StoredResponse.objects.filter(expires_at__lte=now).order_by("expires_at")) + _purge(unwanted)
+
+
+def _purge(chosen: QuerySet[StoredResponse]) -> int:
     purged = 0
-    while True:
-        expired = StoredResponse.objects.filter(expires_at__lte=now).order_by("expires_at")
-        ids = list(expired.values_list("id", flat=True)[:PURGE_BATCH])
-        if not ids:
-            return purged
+    while ids := list(chosen.values_list("id", flat=True)[:PURGE_BATCH]):
         StoredResponse.objects.filter(id__in=ids).delete()
         purged += len(ids)
+    return purged

@@ -112,7 +112,7 @@ async def count_input_tokens(exchange: Exchange) -> bytes:
     caller = await exchange.authenticate()
     parsed = responses.parse_count(await exchange.body())
     if parsed.needs_history:
-        earlier = await load_earlier(caller.project_id, parsed)
+        earlier = await load_earlier(caller, parsed)
         responses.expand(parsed, history=earlier.history, referenced=earlier.referenced)
     return responses.count_body(await endpoints.count(exchange, parsed.request))
 

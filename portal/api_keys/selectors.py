@@ -34,6 +34,7 @@ class ActiveKey:
     allowed_networks: tuple[str, ...] = ()
     # Of the organization; empty allows none.
     allowed_origins: tuple[str, ...] = ()
+    keeps_responses: bool = False
 
     @cached_property
     def networks(self) -> tuple[Network, ...]:
@@ -76,6 +77,7 @@ def _find(**which: object) -> ActiveKey | None:
             "project__archived_at",
             "organization__slug",
             "organization__allowed_origins",
+            "organization__keeps_responses",
             "organization__suspended_at",
             "organization__deletes_at",
         )
@@ -98,6 +100,7 @@ def _find(**which: object) -> ActiveKey | None:
         allowed_models=tuple(key.allowed_models),
         allowed_networks=tuple(key.allowed_networks),
         allowed_origins=tuple(key.organization.allowed_origins),
+        keeps_responses=key.organization.keeps_responses,
     )
 
 

@@ -170,7 +170,7 @@ def kept() -> list[tuple[str | Promise, str | Promise, str]]:
     return [
         (_("Prompts and answers of calls"), _("Never kept"), ""),
         (
-            _("Responses with their prompts, unless the caller sent store: false"),
+            _("Responses with their prompts, of organizations that switched it on"),
             _("%(days)s days after their last use") % {"days": responses} if responses else _("Never kept"),
             "RESPONSE_RETENTION_DAYS",
         ),

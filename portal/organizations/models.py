@@ -32,7 +32,8 @@ class Organization(models.Model):
     An owner who deletes sets `deletes_at`: calls are refused at once, and until that moment it can be restored. Then it
     is closed: nobody is in it any more, while its books and its audit log stay.
 
-    `allowed_origins` are the sites whose pages may use its keys (`origins.py`); by default none.
+    `allowed_origins` are the sites whose pages may use its keys (`origins.py`); by default none. With
+    `keeps_responses` calls of the Responses API may be kept, prompt and answer; by default nothing is.
     """
 
     name = models.CharField(max_length=100)
@@ -41,6 +42,7 @@ class Organization(models.Model):
     suspended_at = models.DateTimeField(null=True, blank=True)
     requires_two_factor = models.BooleanField(default=False)
     allowed_origins = ArrayField(models.CharField(max_length=ORIGIN_LENGTH), default=list, blank=True)
+    keeps_responses = models.BooleanField(default=False)
     deletes_at = models.DateTimeField(null=True, blank=True)
     closed_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)

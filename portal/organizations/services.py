@@ -86,6 +86,23 @@ def change_settings(*, organization: Organization, name: str, time_zone: str, ac
 
 
 @transaction.atomic
+def set_responses_kept(*, organization: Organization, are_kept: bool, actor: User) -> None:
+    """Whether calls of the Responses API may be kept. The gateways follow at once; switched off, what is kept already
+    is forgotten within the hour."""
+    if organization.keeps_responses == are_kept:
+        return
+    organization.keeps_responses = are_kept
+    organization.save(update_fields=["keeps_responses"])
+    record_event(
+        organization_id=organization.id,
+        actor=actor,
+        action="organization.responses_kept" if are_kept else "organization.responses_not_kept",
+        subject=organization,
+    )
+    transaction.on_commit(partial(snapshot.publish, organization.id))
+
+
+@transaction.atomic
 def change_allowed_origins(*, organization: Organization, origins: list[str], actor: User) -> None:
     """`origins` as `parse_origin` gives them; they replace the present ones. The gateways follow at once."""
     before, after = organization.allowed_origins, list(dict.fromkeys(origins))

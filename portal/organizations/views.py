@@ -171,6 +171,7 @@ def _settings_page(
     context = {
         "form": form,
         "origins_form": OriginsForm(None, organization=organization),
+        "response_days": conf.RESPONSE_RETENTION_DAYS,
         "project_form": project_form,
         "projects": selectors.projects_of(organization),
         "transfer_form": TransferForm(colleagues=colleagues) if colleagues else None,
@@ -252,6 +253,22 @@ def origins(request: HttpRequest, slug: str) -> HttpResponse:
         return _settings_page(request, member, settings_form, ProjectForm(), origins_form=form)
     services.change_allowed_origins(organization=organization, origins=form.cleaned_data["origins"], actor=member.user)
     messages.success(request, _("The allowed origins are saved."))
+    return redirect("portal:settings", slug)
+
+
+@login_required
+@require_POST
+def responses_kept(request: HttpRequest, slug: str) -> HttpResponse:
+    """Whether the Responses API may keep prompts and answers."""
+    member = access.member_for(request.user, slug, Permission.MANAGE_SETTINGS)
+    are_kept = request.POST.get("kept") == "1"
+    services.set_responses_kept(organization=member.organization, are_kept=are_kept, actor=member.user)
+    messages.success(
+        request,
+        _("Responses are kept from now on.")
+        if are_kept
+        else _("Responses are kept no longer; what is there is forgotten within the hour."),
+    )
     return redirect("portal:settings", slug)
 
 

@@ -39,6 +39,8 @@ class Parsed:
     seals_reasoning: bool = False
     summarizes_reasoning: bool = False
     is_stored: bool = False
+    # The caller said so, and did not leave it to the default.
+    is_asked_to_store: bool = False
     echo: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -84,6 +86,7 @@ def parse(body: bytes) -> Parsed:
     request.end_user = wire.safety_identifier or wire.user
     parsed.seals_reasoning = INCLUDE_SEALED_REASONING in (wire.include or ())
     parsed.is_stored = wire.store is not False
+    parsed.is_asked_to_store = wire.store is True
     parsed.echo = _echo(wire, parsed)
     return parsed
 

@@ -109,6 +109,9 @@ class OrganizationSerializer(serializers.Serializer[Any]):
         max_length=ORIGINS_LIMIT,
         help_text="Sites whose pages may call models with the organization's keys, such as https://app.example.com.",
     )
+    keeps_responses = serializers.BooleanField(
+        required=False, help_text="Whether the Responses API may keep prompts and answers (`store`). Off by default."
+    )
     suspended_at = serializers.DateTimeField(read_only=True)
     deletes_at = serializers.DateTimeField(
         read_only=True, help_text="Set after a deletion: calls are refused, and it can be restored until then."

@@ -73,7 +73,7 @@ class OrganizationDetail(ManagementView):
         operation_id="change_organization", tags=[TAG], request=OrganizationSerializer, responses=OrganizationSerializer
     )
     def patch(self, request: Request, slug: str) -> Response:
-        """Change name, time zone, allowed origins, or whether members need a second factor."""
+        """Change name, time zone or allowed origins, what is kept, and whether members need a second factor."""
         organization = access.organization_for(self.person, slug, Permission.MANAGE_SETTINGS)
         wanted = read_body(OrganizationSerializer(organization, data=request.data, partial=True))
         services.change_settings(
@@ -85,6 +85,10 @@ class OrganizationDetail(ManagementView):
         if "allowed_origins" in wanted:
             services.change_allowed_origins(
                 organization=organization, origins=wanted["allowed_origins"], actor=self.person
+            )
+        if "keeps_responses" in wanted:
+            services.set_responses_kept(
+                organization=organization, are_kept=wanted["keeps_responses"], actor=self.person
             )
         if "requires_two_factor" in wanted:
             services.set_two_factor_required(

@@ -29,7 +29,7 @@ from inference_grpc.client import EngineClient
 from portal.api_keys.services import issue
 from portal.catalog.models import Deployment, Model
 from portal.organizations.models import Organization, Project
-from portal.organizations.services import create_organization
+from portal.organizations.services import create_organization, set_responses_kept
 from portal.quotas import snapshot
 from portal.quotas.models import Quota, QuotaKind, Window
 from portal.quotas.services import change_quota
@@ -234,6 +234,12 @@ def make_account(web: Web, name: str = "") -> Account:
     project = Project.objects.get(organization=organization, is_default=True)
     issued = issue(project=project, name="test", actor=owner)
     return Account(organization, project, issued.secret, web, issued.api_key)
+
+
+def keep_responses(account: Account) -> Account:
+    """By default nothing is kept."""
+    set_responses_kept(organization=account.organization, are_kept=True, actor=account.api_key.created_by)
+    return account
 
 
 def set_limit(account: Account, kind: str, window: str, limit: int, **scope: Any) -> Quota:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.live.service import MODEL, ROOT, Account
+from tests.api.live.service import MODEL, ROOT, Account, keep_responses
 
 SOURCE = ROOT / "tests" / "node"
 # Of node itself, for the built-in test runner.
@@ -74,7 +74,7 @@ def test_official_javascript_clients(name: str, node: str, packages: Path, accou
     environment = {
         "PATH": os.environ["PATH"],
         "BASE_URL": f"{account.web.url}/v1",
-        "API_KEY": account.secret,
+        "API_KEY": keep_responses(account).secret,
         "MODEL": MODEL,
     }
     run = subprocess.run(

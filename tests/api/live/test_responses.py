@@ -7,8 +7,12 @@ from typing import Any
 
 import openai
 import pytest
+from django.utils import timezone
 
-from tests.api.live.service import MODEL, Account, make_account
+from api.responses_store.models import StoredResponse
+from api.responses_store.services import purge_expired
+from portal.organizations.services import set_responses_kept
+from tests.api.live.service import MODEL, Account, Web, eventually, keep_responses, make_account
 
 TOOL: dict[str, Any] = {
     "type": "function",
@@ -21,6 +25,16 @@ TOOL: dict[str, Any] = {
     },
     "strict": False,
 }
+
+
+@pytest.fixture
+def account(account: Account) -> Account:
+    return keep_responses(account)
+
+
+@pytest.fixture
+def each_account(each_account: Account) -> Account:
+    return keep_responses(each_account)
 
 
 def test_stream_has_every_event_and_is_recorded(each_account: Account) -> None:
@@ -61,6 +75,37 @@ def test_kept_response_is_told_again_as_a_stream(account: Account) -> None:
     assert told[-1].response.to_dict() == made.to_dict()
     rest = list(client.responses.retrieve(made.id, stream=True, starting_after=told[3].sequence_number))
     assert [event.sequence_number for event in rest] == [event.sequence_number for event in told[4:]]
+
+
+def test_nothing_is_kept_unless_the_organization_says_so(web: Web) -> None:
+    account = make_account(web)
+    client = account.client(_strict_response_validation=True)
+    made = client.responses.create(model=MODEL, input="SAY: x")
+    assert made.to_dict()["store"] is False
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(made.id)
+    with pytest.raises(openai.NotFoundError, match="not kept here") as refused:
+        client.responses.create(model=MODEL, input="SAY: y", previous_response_id=made.id)
+    assert (refused.value.code, refused.value.param) == ("previous_response_not_found", "previous_response_id")
+    with pytest.raises(openai.BadRequestError, match="Leave `store` out") as refused_store:
+        client.responses.create(model=MODEL, input="SAY: y", store=True)
+    assert refused_store.value.param == "store"
+    assert not StoredResponse.objects.filter(project=account.project).exists()
+
+    def is_kept() -> bool:
+        return client.responses.create(model=MODEL, input="SAY: z").to_dict()["store"] is True
+
+    # A gateway that knows the key already hears of it within moments.
+    keep_responses(account)
+    eventually(is_kept)
+    kept = client.responses.create(model=MODEL, input="SAY: z", store=True)
+    assert client.responses.create(model=MODEL, input="SAY: y", previous_response_id=kept.id).output_text == "y"
+    set_responses_kept(organization=account.organization, are_kept=False, actor=account.api_key.created_by)
+    eventually(lambda: not is_kept())
+    with pytest.raises(openai.NotFoundError, match="not kept here"):
+        client.responses.create(model=MODEL, input="SAY: y", previous_response_id=kept.id)
+    assert purge_expired(now=timezone.now()) >= 3
+    assert not StoredResponse.objects.filter(project=account.project).exists()
 
 
 def test_unstored_response_is_not_found(account: Account) -> None:

@@ -10,7 +10,12 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from tests.api.live.service import MODEL, Account, Web
+from tests.api.live.service import MODEL, Account, Web, keep_responses
+
+
+@pytest.fixture
+def each_account(each_account: Account) -> Account:
+    return keep_responses(each_account)
 
 
 def open_socket(web: Web, secret: str) -> ClientConnection:

@@ -25,7 +25,9 @@ RETENTION = timedelta(days=30)
 @pytest.fixture
 def project() -> Project:
     return Project.objects.create(
-        organization=Organization.objects.create(name="Ada", slug="ada"), name="Default", slug="default"
+        organization=Organization.objects.create(name="Ada", slug="ada", keeps_responses=True),
+        name="Default",
+        slug="default",
     )
 
 
