@@ -138,3 +138,22 @@ def test_members_list_takes_the_same_queries_for_any_size(
     # Session, user, membership, members, invitations, balance, switcher.
     with django_assert_num_queries(7):  # type: ignore[attr-defined]
         client.get(reverse("portal:members", args=[cast.organization.slug]))
+
+
+def test_responses_are_kept_only_after_an_admin_switched_it_on(cast: Cast, signed_in: Browser) -> None:
+    browser, page = signed_in(cast.ada), reverse("portal:settings", args=[cast.organization.slug])
+    address = reverse("portal:responses_kept", args=[cast.organization.slug])
+    assert b"Prompts and answers are never stored." in browser.get(page).content
+    for _ in range(2):
+        assert b"Responses are kept from now on" in browser.post(address, {"kept": "1"}, follow=True).content
+    cast.organization.refresh_from_db()
+    assert cast.organization.keeps_responses
+    assert b"forgotten 30 days after" in browser.get(page).content
+    assert b"within the hour" in browser.post(address, {"kept": "0"}, follow=True).content
+    cast.organization.refresh_from_db()
+    assert not cast.organization.keeps_responses
+    actions = AuditEvent.objects.filter(action__startswith="organization.responses").order_by("id")
+    assert list(actions.values_list("action", flat=True)) == [
+        "organization.responses_kept",
+        "organization.responses_not_kept",
+    ]
