@@ -146,13 +146,13 @@ def delta_chunk() -> str:
     o, last = chunked(q, k, v, g, beta, state, starts)
     q64, k64, v64, g64, beta64, state64 = (x.double() for x in (q, k, v, g, beta, state))
     wide = chunked_ragged(q64, k64, v64, g64, beta64, state64, starts)
-    assert_close(o, wide[0], relative=1e-4, what="outputs")
-    assert_close(last, wide[1], relative=1e-4, what="states")
+    assert_close(o, wide[0], relative=1e-2, what="outputs")
+    assert_close(last, wide[1], relative=1e-2, what="states")
     rows = slice(int(starts[2]), int(starts[3]))
     ends = torch.tensor([0, 129], device=DEVICE, dtype=torch.int32)
     alone = chunked(q[rows], k[rows], v[rows], g[rows], beta[rows], state[2:3], ends)
     assert_same_bits(alone[0], o[rows].contiguous(), what="a sequence alone")
-    return f"lengths {lengths} within 1e-4 of float64; a sequence's bits do not depend on company"
+    return f"lengths {lengths} within 1e-2 of float64; a sequence's bits do not depend on company"
 
 
 def conv() -> str:
@@ -220,37 +220,67 @@ def staged_attention() -> str:
     import torch
 
     from kernels.paged_attention.attend import attend
-    from kernels.paged_attention.cache import allocate, demote, write
+    from kernels.paged_attention.cache import allocate, demote, read_three_bit, write
+    from kernels.paged_attention.launch import demote_on_device
     from kernels.paged_attention.reference import attend as expected
     from kernels.paged_attention.stage import Staging
     from kernels.testing import assert_close, assert_same_bits
 
-    staging, batch, page = Staging(64, 1, 2), 2, 64
-    pools = allocate(1 + batch * 12, 1 + batch * 12, 4, page, 256, DEVICE)
-    table = 1 + torch.arange(batch * 12, device=DEVICE, dtype=torch.int32).view(batch, 12)
+    batch, page, per = 3, 64, 90
+    pools, plain = (allocate(1 + batch * per, 1 + batch * per, 4, page, 256, DEVICE) for _ in range(2))
+    table = 1 + torch.randperm(batch * per, device=DEVICE).to(torch.int32).view(batch, per)
     for b in range(batch):
-        at = torch.arange(700, device=DEVICE)
-        k, v = torch.randn(2, 700, 4, 256, device=DEVICE)
-        write(pools, k, v, table[b].long()[at // page], at % page)
-    demote(pools, table.flatten().long(), table.flatten().long(), form="reference")
-    q, where = torch.randn(batch, 1, 24, 256, device=DEVICE), torch.tensor([699, 300], device=DEVICE)
-    y = attend(q, pools, table, table, where, staging)
-    assert_close(y, expected(q, pools, table, table, where, staging), relative=1e-2)
-    assert_same_bits(attend(q[:1], pools, table[:1], table[:1], where[:1], staging), y[:1], what="a sequence alone")
-    return "contexts of FP8 and three-bit pages within 1e-2 of float32; a sequence's bits do not depend on company"
+        at = torch.arange(5700, device=DEVICE)
+        k, v = torch.randn(2, 5700, 4, 256, device=DEVICE)
+        k[:, :, ::7] *= 3.0
+        for each in (pools, plain):
+            write(each, k, v, table[b].long()[at // page], at % page)
+    every = table.flatten().long()
+    demote_on_device(pools, every, every.flip(0).contiguous())
+    demote(plain, every, every.flip(0))
+    other = every.flip(0).to(torch.int32).view(batch, per)
+    for n in (1, 77, batch * per):
+        for mine, theirs in zip(read_three_bit(pools, n), read_three_bit(plain, n), strict=True):
+            assert_close(
+                mine, theirs, relative=1e-2, what="pages as encoded"
+            )  # a value on a threshold may go either way
+    q, where = torch.randn(batch, 2, 24, 256, device=DEVICE) * 3, torch.tensor([5690, 300, 0], device=DEVICE)
+    for staging in (Staging(64, 1, 2), Staging(64, 4, 32), Staging(64, 0, 1)):
+        y = attend(q, pools, table, other, where, staging)
+        assert_close(y, expected(q, pools, table, other, where, staging), relative=2e-3, what=f"{staging}")
+        for b in range(batch):
+            own = slice(b, b + 1)
+            one = attend(q[own, 1:], pools, table[own], other[own], where[own] + 1, staging)
+            assert_same_bits(one, y[own, 1:].contiguous(), what=f"row 1 of sequence {b} alone")
+    return (
+        "contexts up to 5,692, FP8 and three-bit pages, within 2e-3 of float32; a row's bits do not depend on company"
+    )
 
 
 def prefill_attention() -> str:
     import torch
 
     from kernels.paged_attention.prefill import attend_flash, attend_masked
-    from kernels.testing import assert_close
+    from kernels.testing import assert_close, assert_same_bits
 
-    for new, span in ((1, 1), (5, 133), (200, 200), (64, 1000)):
-        q = torch.randn(new, 24, 256, device=DEVICE).bfloat16()
+    def flash(parts: list[tuple[Any, Any, Any]]) -> Any:
+        rows, spans = ([len(part[which]) for part in parts] for which in (0, 1))
+        q_starts, k_starts = (torch.tensor([0, *n]).cumsum(0).int().to(DEVICE) for n in (rows, spans))
+        q, k, v = (torch.cat(each) for each in zip(*parts, strict=True))
+        return torch.split(attend_flash(q, k, v, q_starts, k_starts, max(rows), max(spans)), rows)
+
+    parts = []
+    for new, span in ((1, 1), (5, 133), (200, 200), (64, 1000), (300, 300)):
         k, v = torch.randn(2, span, 4, 256, device=DEVICE).bfloat16()
-        assert_close(attend_flash(q, k, v), attend_masked(q, k, v), relative=1e-2, what=f"{new} rows of {span}")
-    return "last rows of contexts up to 1,000 within 1e-2 of float32"
+        parts.append((torch.randn(new, 24, 256, device=DEVICE).bfloat16(), k, v))
+    together = flash(parts)
+    for part, found in zip(parts, together, strict=True):
+        what = f"{len(part[0])} rows of {len(part[1])}"
+        assert_close(found, attend_masked(*part), relative=1e-2, what=what)
+        assert_same_bits(flash([part])[0], found, what=f"{what} alone")
+    q, k, v = parts[-1]
+    assert_same_bits(torch.cat([flash([(q[:128], k[:128], v[:128])])[0], flash([(q[128:], k, v)])[0]]), together[-1])
+    return "rows of contexts up to 1,000 within 1e-2 of float32; their bits do not depend on company or cuts"
 
 
 def sampling() -> str:

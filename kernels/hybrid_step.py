@@ -14,13 +14,13 @@ import torch
 
 from kernels.gated_delta_rule.step import decode_step as delta_step
 from kernels.native.gemm import DeferredNorm, launch, least_splits
-from kernels.turboquant.reference import CENTROID_BITS
+from kernels.paged_attention.launch import attend_pages, partial_sums
+from kernels.paged_attention.runs import runs_of
 from kernels.turboquant.rotate import constants
 
 Kind = Literal["nvfp4", "fp8", "bf16"]
 # What rows are rounded to before a product with matrices of this kind. The step takes narrow weights as weights only.
 ROWS_TYPE: dict[str, torch.dtype] = {"nvfp4": torch.bfloat16, "fp8": torch.float16, "bf16": torch.bfloat16}
-SPLIT_PAGES_TOKENS = 256
 RING = 8  # places for inputs of the convolution
 
 
@@ -190,13 +190,12 @@ class DecodeStep:
         self.part_cells = max(most, head)
         self._parts = torch.zeros(batch * self.part_cells, **f32)
         self._q = torch.zeros(batch, shape.heads, shape.head_size, **f32)
-        self._split = max(SPLIT_PAGES_TOKENS // shape.page_tokens, 1)
-        self._splits = -(-self.pages // self._split)
-        cells = batch * shape.kv_heads * self._splits
-        self._acc, self._ml = torch.zeros(cells, 16, shape.head_size, **f32), torch.zeros(cells, 32, **f32)
+        self._runs = runs_of(shape.page_tokens)
+        self._splits = self._runs.count(self.pages)
+        pools = [layer for layer in self.memory if isinstance(layer, PageMemory)]
+        if pools:
+            self._acc, self._ml = partial_sums(shape.heads, pools[0].keys, batch, self._splits)
         self._signs, self._hadamard = constants(shape.head_size, device)
-        byte, scale = torch.zeros(1, device=device, dtype=torch.uint8), torch.zeros(1, device=device, dtype=torch.half)
-        self._no_pages = [byte, byte, scale] * 2
         self._triton: dict[str, Any] = {"OVERLAP": self.overlap} | ({"launch_pdl": True} if self.overlap else {})
 
     def _buffer(self, role: str, width: int, matrix: StepMatrix) -> torch.Tensor:
@@ -307,9 +306,7 @@ class DecodeStep:
         return wide
 
     def _attention(self, layer: AttentionLayer, memory: PageMemory, x: torch.Tensor) -> torch.Tensor:
-        import triton.language as tl
-
-        from kernels.paged_attention.device import attend_kernel, finish_kernel, prepare_kernel
+        from kernels.paged_attention.device import finish_kernel, prepare_kernel
 
         parts = self._product("attn_in", layer.inward, x, normed=True)
         shape = self.shape
@@ -341,32 +338,20 @@ class DecodeStep:
             **heads,
             **self._triton,
         )
-        attend_kernel[(self.batch, shape.kv_heads, self._splits)](
+        attend_pages(
             self._q,
             memory.keys,
             memory.values,
-            *self._no_pages,
-            self.table,
             self.table,
             self.positions,
             self._acc,
             self._ml,
-            1,
-            self.pages,
-            0,
-            1 << 30,
-            self._splits,
-            shape.head_size**-0.5,
-            *CENTROID_BITS,
-            GROUP=shape.heads // shape.kv_heads,
-            PAGE=shape.page_tokens,
-            SPLIT=self._split,
-            DOT=tl.float32 if self.wide else tl.float16,
-            FAST=False,  # no page of three bits here
-            STAGES=3,
-            num_warps=4,
-            **sizes,
-            **self._triton,
+            heads=shape.heads,
+            rows=1,
+            runs=self._runs,
+            scale=shape.head_size**-0.5,
+            wide=self.wide,
+            overlap=self.overlap,
         )
         finish_kernel[(self.batch, shape.heads)](
             self._acc,
@@ -379,8 +364,9 @@ class DecodeStep:
             1,
             self.batch,
             self._splits,
-            RUN=shape.page_tokens * self._split,
-            num_warps=2,
+            PAGE=shape.page_tokens,
+            num_warps=8,
+            **self._runs.constants,
             **sizes,
             **heads,
             **self._triton,

@@ -47,12 +47,76 @@ def recurrent_kernel(
 
 
 @triton.jit
-def chunk_kernel(
-    q_ptr,
+def _chunk_decay(g_ptr, beta_ptr, t, live, head, H: tl.constexpr, C: tl.constexpr):
+    """Of a chunk's rows: sums of g up to each, what is left of row j at row i, and beta. Padding has g = 0 and beta =
+    0: it leaves the state alone, and the last sum is that of the last real token."""
+    i = tl.arange(0, C)
+    total = tl.cumsum(tl.load(g_ptr + t * H + head, mask=live, other=0.0).to(tl.float32), 0)
+    beta = tl.load(beta_ptr + t * H + head, mask=live, other=0.0).to(tl.float32)
+    # Masked before the exponential: the upper triangle would overflow.
+    decay = tl.exp(tl.where(i[:, None] >= i[None, :], total[:, None] - total[None, :], float("-inf")))
+    return total, decay, beta
+
+
+@triton.jit
+def chunk_solve_kernel(
     k_ptr,
     v_ptr,
+    k_stride,
+    v_stride,
     g_ptr,
     beta_ptr,
+    chunks_ptr,
+    u_ptr,
+    w_ptr,
+    HK: tl.constexpr,
+    H: tl.constexpr,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    C: tl.constexpr,
+    DOT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """One program: one chunk, one value head. U = T diag(beta) V and W = T diag(beta e^G) K, which no other chunk
+    enters. T = (I + A)^-1 for strictly lower A is (I - A)(I + A²)(I + A⁴)…, which ends: A^C = 0."""
+    begin = tl.load(chunks_ptr + tl.program_id(0) * 2).to(tl.int64)
+    end = tl.load(chunks_ptr + tl.program_id(0) * 2 + 1).to(tl.int64)
+    head = tl.program_id(1)
+    i = tl.arange(0, C)
+    rk = tl.arange(0, K)
+    rv = tl.arange(0, V)
+    t = begin + i
+    live = t < end
+    k_at = t[:, None] * k_stride + head // (H // HK) * K + rk[None, :]
+    k = tl.load(k_ptr + k_at, mask=live[:, None], other=0.0).to(DOT)
+    total, decay, beta = _chunk_decay(g_ptr, beta_ptr, t, live, head, H, C)
+    a = tl.dot(k, tl.trans(k), input_precision=PRECISION) * decay * beta[:, None]
+    power = tl.where(i[:, None] > i[None, :], -a, 0.0)
+    inverse = power + (i[:, None] == i[None, :]).to(tl.float32)
+    step = 2
+    while step < C:
+        power = tl.dot(power, power, input_precision=PRECISION)
+        inverse += tl.dot(inverse, power, input_precision=PRECISION)
+        step *= 2
+    w = tl.dot((inverse * (beta * tl.exp(total))[None, :]).to(DOT), k, input_precision=PRECISION)
+    w_at = (t[:, None] * H + head) * K + rk[None, :]
+    tl.store(w_ptr + w_at, w.to(w_ptr.dtype.element_ty), mask=live[:, None])
+    v_at = t[:, None] * v_stride + head * V + rv[None, :]
+    v = tl.load(v_ptr + v_at, mask=live[:, None], other=0.0).to(DOT)
+    u = tl.dot((inverse * beta[None, :]).to(DOT), v, input_precision=PRECISION)
+    u_at = (t[:, None] * H + head) * V + rv[None, :]
+    tl.store(u_ptr + u_at, u.to(u_ptr.dtype.element_ty), mask=live[:, None])
+
+
+@triton.jit
+def chunk_state_kernel(
+    q_ptr,
+    k_ptr,
+    q_stride,
+    k_stride,
+    g_ptr,
+    u_ptr,
+    w_ptr,
     first_ptr,
     starts_ptr,
     o_ptr,
@@ -63,9 +127,13 @@ def chunk_kernel(
     V: tl.constexpr,
     BV: tl.constexpr,
     C: tl.constexpr,
+    STAGES: tl.constexpr,
+    DOT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One program: one packed sequence, one value head, BV columns; chunks in order with the state held on chip."""
+    """One program: one packed sequence, one value head, BV columns; chunks in order with the state held on chip. V' =
+    U - W S replaces U, and o = (e^G Q) S, to which the chunk's own rows are added by chunk_output_kernel. The state is
+    held transposed, so that it stays in registers as the left factor of its products."""
     sequence = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     begin = tl.load(starts_ptr + sequence).to(tl.int64)
@@ -73,38 +141,65 @@ def chunk_kernel(
     i = tl.arange(0, C)
     rk = tl.arange(0, K)
     rv = tl.program_id(2) * BV + tl.arange(0, BV)
-    tile = (sequence * H + head) * K * V + rk[:, None] * V + rv[None, :]
+    tile = (sequence * H + head) * K * V + rk[None, :] * V + rv[:, None]
+    key = head // (H // HK) * K
     s = tl.load(first_ptr + tile).to(tl.float32)
-    for c0 in range(begin, end, C):
+    for c0 in tl.range(begin, end, C, num_stages=STAGES):
         t = c0 + i
         live = t < end
-        at = (t[:, None] * HK + head // (H // HK)) * K + rk[None, :]
-        q = tl.load(q_ptr + at, mask=live[:, None], other=0.0).to(tl.float32)
-        k = tl.load(k_ptr + at, mask=live[:, None], other=0.0).to(tl.float32)
-        v = tl.load(v_ptr + (t[:, None] * H + head) * V + rv[None, :], mask=live[:, None], other=0.0).to(tl.float32)
-        # Padding: g = 0 and beta = 0 leave the state alone, and the last cumulative g is that of the last real token.
         g = tl.load(g_ptr + t * H + head, mask=live, other=0.0).to(tl.float32)
-        beta = tl.load(beta_ptr + t * H + head, mask=live, other=0.0).to(tl.float32)
         total = tl.cumsum(g, 0)
-        # Masked before the exponential: the upper triangle would overflow.
-        decay = tl.exp(tl.where(i[:, None] >= i[None, :], total[:, None] - total[None, :], float("-inf")))
-        kt = tl.trans(k)
-        a = tl.dot(k * beta[:, None], kt, input_precision=PRECISION) * decay
-        # (I + A)^-1 for strictly lower A is (I - A)(I + A²)(I + A⁴)…, which ends: A^C = 0.
-        a = tl.where(i[:, None] > i[None, :], -a, 0.0)
-        inverse = a + (i[:, None] == i[None, :]).to(tl.float32)
-        power = a
-        step = 2
-        while step < C:
-            power = tl.dot(power, power, input_precision=PRECISION)
-            inverse += tl.dot(inverse, power, input_precision=PRECISION)
-            step *= 2
-        u = tl.dot(inverse, v * beta[:, None], input_precision=PRECISION)
-        w = tl.dot(inverse, k * (beta * tl.exp(total))[:, None], input_precision=PRECISION)
-        new = u - tl.dot(w, s, input_precision=PRECISION)
-        o = tl.dot(q * tl.exp(total)[:, None], s, input_precision=PRECISION)
-        o += tl.dot(tl.dot(q, kt, input_precision=PRECISION) * decay, new, input_precision=PRECISION)
-        tl.store(o_ptr + (t[:, None] * H + head) * V + rv[None, :], o.to(o_ptr.dtype.element_ty), mask=live[:, None])
         last = tl.sum(g, 0)
-        s = s * tl.exp(last) + tl.dot(tl.trans(k * tl.exp(last - total)[:, None]), new, input_precision=PRECISION)
+        w = tl.load(w_ptr + (t[:, None] * H + head) * K + rk[None, :], mask=live[:, None], other=0.0)
+        q = tl.load(q_ptr + t[:, None] * q_stride + key + rk[None, :], mask=live[:, None], other=0.0).to(DOT)
+        k = tl.load(k_ptr + t[:, None] * k_stride + key + rk[None, :], mask=live[:, None], other=0.0).to(DOT)
+        at = (t[:, None] * H + head) * V + rv[None, :]
+        u = tl.load(u_ptr + at, mask=live[:, None], other=0.0)
+        narrow = s.to(DOT)
+        new = tl.trans(u).to(tl.float32) - tl.dot(narrow, tl.trans(w), input_precision=PRECISION)
+        o = tl.dot(narrow, tl.trans(q), input_precision=PRECISION) * tl.exp(total)[None, :]
+        tl.store(u_ptr + at, tl.trans(new.to(u_ptr.dtype.element_ty)), mask=live[:, None])
+        tl.store(o_ptr + at, tl.trans(o.to(o_ptr.dtype.element_ty)), mask=live[:, None])
+        kept = (new * tl.exp(last - total)[None, :]).to(DOT)
+        s = s * tl.exp(last) + tl.dot(kept, k, input_precision=PRECISION)
     tl.store(last_ptr + tile, s)
+
+
+@triton.jit
+def chunk_output_kernel(
+    q_ptr,
+    k_ptr,
+    q_stride,
+    k_stride,
+    g_ptr,
+    beta_ptr,
+    new_ptr,
+    chunks_ptr,
+    o_ptr,
+    HK: tl.constexpr,
+    H: tl.constexpr,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    C: tl.constexpr,
+    DOT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """One program: one chunk, one value head. o += (Q Kᵀ ⊙ decay) V'."""
+    begin = tl.load(chunks_ptr + tl.program_id(0) * 2).to(tl.int64)
+    end = tl.load(chunks_ptr + tl.program_id(0) * 2 + 1).to(tl.int64)
+    head = tl.program_id(1)
+    i = tl.arange(0, C)
+    rk = tl.arange(0, K)
+    rv = tl.arange(0, V)
+    t = begin + i
+    live = t < end
+    key = head // (H // HK) * K
+    q = tl.load(q_ptr + t[:, None] * q_stride + key + rk[None, :], mask=live[:, None], other=0.0).to(DOT)
+    k = tl.load(k_ptr + t[:, None] * k_stride + key + rk[None, :], mask=live[:, None], other=0.0).to(DOT)
+    _, decay, _ = _chunk_decay(g_ptr, beta_ptr, t, live, head, H, C)
+    scores = (tl.dot(q, tl.trans(k), input_precision=PRECISION) * decay).to(DOT)
+    at = (t[:, None] * H + head) * V + rv[None, :]
+    new = tl.load(new_ptr + at, mask=live[:, None], other=0.0)
+    o = tl.load(o_ptr + at, mask=live[:, None], other=0.0).to(tl.float32)
+    o += tl.dot(scores, new, input_precision=PRECISION)
+    tl.store(o_ptr + at, o.to(o_ptr.dtype.element_ty), mask=live[:, None])

@@ -64,7 +64,6 @@ def decode_step(
         conv.shape[1],
         parts,
         width,
-        torch.cuda.get_device_properties(mixed.device).multi_processor_count,
         int(overlap),
         ctypes.c_void_p(torch.cuda.current_stream(mixed.device).cuda_stream),
     )

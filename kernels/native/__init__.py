@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SOURCES = ("stream_gemm", "gdn_step")
+SOURCES = ("stream_gemm", "wide_gemm", "gdn_step", "staged_attention")
 FLAGS = ("-O3", "-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "-shared", "-Xcompiler=-fPIC")
 
 

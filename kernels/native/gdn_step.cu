@@ -1,10 +1,11 @@
 // One decode step of a Gated DeltaNet layer between its two projections: causal convolution, l2 norms, gates, the
 // recurrence for `tokens` rows a sequence, and the gated norm, in one launch that reads and writes each state once.
 //
-// kernels/gated_delta_rule/README.md has the formulas. One block runs on each processor and takes one value head of one
-// sequence after another: sixteen warps hold eight rows of S [128 keys, 128 values] each, four columns a lane, so that every
-// access to S is 512 bytes of a row. The next head's small inputs, and behind them its state, are requested before the present
-// head is computed: a small load that is issued behind the states of a full device would wait for all of them.
+// kernels/gated_delta_rule/README.md has the formulas. A block of four warps takes one value head of one sequence; three
+// blocks fit a processor, so at batch 8 every state of a layer is under way at once, and a block that ends makes room for one of
+// the next launch, which fetches its state before its inputs are there. The state S [128 keys, 128 values] comes by four bulk
+// copies into shared memory. A warp owns 32 values: each lane four of them in every fourth row, so that Sᵀk, Sᵀq and the update
+// stay within the warp; only the inputs and the norm of the output cross the block.
 // Rows beyond the first repeat the same arithmetic in the same order: verifying drafts gives the bits of plain decoding.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -13,10 +14,9 @@
 
 namespace {
 
-constexpr int kDim = 128;
-constexpr int kWarps = 16;
-constexpr int kThreads = kWarps * 32;
-constexpr int kRows = kDim / kWarps;
+constexpr int kDim = 128, kWarps = 4, kThreads = kWarps * 32;
+constexpr int kParts = 4, kPartRows = kDim / kParts;  // of the state's way into shared memory
+constexpr int kSharedBytes = kDim * kDim * 4;
 
 struct Args {
   const void* mixed;            // [parts, sequences * tokens, mixed_width]: q | k | v | z | b | a, parts to be summed
@@ -39,27 +39,25 @@ struct Args {
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
-__device__ __forceinline__ float4 decayed(float4 s, float alpha) {
-  return make_float4(__fmul_rn(s.x, alpha), __fmul_rn(s.y, alpha), __fmul_rn(s.z, alpha), __fmul_rn(s.w, alpha));
-}
-
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
   for (int offset = 16; offset; offset /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, offset);
   return x;
 }
 
-// What one thread needs of a head for its first row: threads 0 to 127 a channel of q, then k, then v, then z. Loads are kept as
-// they come: arithmetic on one would wait for it.
-struct Inputs {
-  int64_t state_slot, conv_slot;
-  int place;  // of the row in the ring
-  float now, gate_a, gate_b;
-  float4 squares;
-  __nv_bfloat16 taps[3];
-  float weights[4];
-  float rate, bias;
-};
+// Over the four lanes that hold the same values of different rows.
+__device__ __forceinline__ float rows_sum(float x) {
+  x += __shfl_xor_sync(0xFFFFFFFFu, x, 8);
+  return x + __shfl_xor_sync(0xFFFFFFFFu, x, 16);
+}
+
+__device__ __forceinline__ uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+
+__device__ __forceinline__ void wait_for(uint32_t barrier) {
+  asm volatile(
+      "{\n.reg .pred p;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0;\n@p bra DONE;\nbra WAIT;\nDONE:\n}" ::"r"(barrier)
+      : "memory");
+}
 
 template <typename T>
 __device__ __forceinline__ float load_row(const Args& a, int row, int column) {
@@ -72,166 +70,150 @@ __device__ __forceinline__ float load_row(const Args& a, int row, int column) {
 __device__ __forceinline__ int wrap(int place, int ring) { return place < 0 ? place + ring : place >= ring ? place - ring : place; }
 
 template <typename T, bool half_out>
-__global__ void __launch_bounds__(kThreads, 1) gdn_step(const Args a) {
-  extern __shared__ __align__(16) float4 buffers[];  // [2][kRows][kThreads]
-  __shared__ float q[kDim], k[kDim], z[kDim], delta[kDim], by_query[kDim], norms[kWarps / 2];
-  __shared__ float4 by_k[kWarps][32], by_q[kWarps][32];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, d = threadIdx.x % kDim, kind = threadIdx.x / kDim;
-  const int per_key = a.value_heads / a.key_heads, items = a.sequences * a.value_heads;
-  const int value_base = 2 * a.key_heads * kDim, z_base = value_base + a.value_heads * kDim, gate_base = z_base + a.value_heads * kDim;
-  const int channels = z_base;
-  const int64_t head_size = int64_t(kDim) * kDim;
-  const float4 norm_weight = *reinterpret_cast<const float4*>(a.norm_weight + lane * 4);
-
-  const auto column_of = [&](int head) {
-    return kind == 0 ? head / per_key * kDim + d : kind == 1 ? (a.key_heads + head / per_key) * kDim + d
-         : kind == 2 ? value_base + head * kDim + d : z_base + head * kDim + d;
-  };
-  // What does not depend on the kernel before this one.
-  const auto load_kept = [&](int item, Inputs& in) {
-    const int head = item % a.value_heads, sequence = item / a.value_heads, column = column_of(head);
-    in.state_slot = a.state_in[sequence], in.conv_slot = a.conv_slot[sequence];
-    in.place = static_cast<int>(static_cast<uint32_t>(a.positions[sequence]) % static_cast<uint32_t>(a.ring));
-    in.rate = a.a_log[head], in.bias = a.dt_bias[head];
-    if (kind < 3) {
-#pragma unroll
-      for (int tap = 0; tap < 4; ++tap) in.weights[tap] = a.conv_weight[tap * channels + column];
-#pragma unroll
-      for (int tap = 0; tap < 3; ++tap)
-        in.taps[tap] = a.conv[(in.conv_slot * a.ring + wrap(in.place - 3 + tap, a.ring)) * channels + column];
-    }
-  };
-  const auto load_new = [&](int item, int t, Inputs& in) {
-    const int head = item % a.value_heads, row = item / a.value_heads * a.tokens + t;
-    in.now = load_row<T>(a, row, column_of(head));
-    if (a.gates) {
-      const __nv_bfloat16* const gates = a.gates + int64_t(row) * 2 * a.value_heads + head;
-      in.gate_b = __bfloat162float(gates[0]), in.gate_a = __bfloat162float(gates[a.value_heads]);
-    } else {
-      in.gate_b = load_row<T>(a, row, gate_base + head), in.gate_a = load_row<T>(a, row, gate_base + a.value_heads + head);
-    }
-    if (a.square_sums) in.squares = a.square_sums[row];
-  };
-  const auto load_state = [&](int item, int buffer, const Inputs& in) {
-    const float* from = a.state + (in.state_slot * a.value_heads + item % a.value_heads) * head_size + warp * kRows * kDim + lane * 4;
-    const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(buffers + buffer * kRows * kThreads + threadIdx.x));
-#pragma unroll
-    for (int i = 0; i < kRows; ++i)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i * kThreads * 16), "l"(from + i * kDim));
-  };
+__global__ void __launch_bounds__(kThreads, 3) gdn_step(const Args a) {
+  extern __shared__ __align__(128) float4 state[];  // [128 rows][32 chunks of four values]
+  __shared__ __align__(8) uint64_t arrived[kParts];
+  __shared__ __align__(16) float inputs[4][kDim];  // q, k, v, z after convolution and SiLU
+  __shared__ float squares[2][kWarps], out_squares[kWarps];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, d = threadIdx.x;
+  const int head = blockIdx.x % a.value_heads, sequence = blockIdx.x / a.value_heads, per_key = a.value_heads / a.key_heads;
+  const int channels = (2 * a.key_heads + a.value_heads) * kDim, gate_base = channels + a.value_heads * kDim;
+  const int columns[4] = {head / per_key * kDim + d, (a.key_heads + head / per_key) * kDim + d, (2 * a.key_heads + head) * kDim + d, channels + head * kDim + d};
 
   asm volatile("griddepcontrol.launch_dependents;");
-  int item = blockIdx.x, buffer = 0;
-  if (item >= items) return;
-  Inputs in;
-  load_kept(item, in);
-  load_state(item, 0, in);
-  asm volatile("cp.async.commit_group;");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  load_new(item, 0, in);
-
-  for (; item < items; item += gridDim.x, buffer ^= 1) {
-    const int head = item % a.value_heads, sequence = item / a.value_heads, next = item + gridDim.x;
-    Inputs following;
-    if (next < items) {
-      load_kept(next, following);
-      load_new(next, 0, following);
-      load_state(next, buffer ^ 1, following);
+  if (threadIdx.x == 0) {
+    const float* const from = a.state + (a.state_in[sequence] * a.value_heads + head) * int64_t(kDim) * kDim;
+    for (int part = 0; part < kParts; ++part) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(arrived + part)));
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    for (int part = 0; part < kParts; ++part) {
+      constexpr int kBytes = kPartRows * kDim * 4;
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(arrived + part)), "n"(kBytes) : "memory");
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(state) + part * kBytes),
+                   "l"(from + part * kPartRows * kDim), "n"(kBytes), "r"(shared_address(arrived + part))
+                   : "memory");
     }
-    asm volatile("cp.async.commit_group;");
-    float4* const kept = buffers + buffer * kRows * kThreads + threadIdx.x;
-    for (int t = 0; t < a.tokens; ++t) {
-      const int row = sequence * a.tokens + t;
-      if (t > 0) load_new(item, t, in);
-      const int64_t slot = a.state_out[row];
-      // Four taps, oldest first, then SiLU. Inputs are rounded to bf16 before use, as later steps find them in the ring. q and
-      // k serve several value heads, of which the first keeps their inputs.
-      const float scale = a.square_sums ? rsqrtf((in.squares.x + in.squares.y + in.squares.z + in.squares.w) * a.square_scale + 1e-6f) : 1.0f;
-      float x = in.now * scale;
+  }
+  // What does not depend on the kernel before this one.
+  const int64_t conv_slot = a.conv_slot[sequence];
+  const int place = static_cast<int>(static_cast<uint32_t>(a.positions[sequence]) % static_cast<uint32_t>(a.ring));
+  const float rate = __expf(a.a_log[head]), bias = a.dt_bias[head];
+  __nv_bfloat16 taps[3][3];
+  float weights[3][4];
+#pragma unroll
+  for (int kind = 0; kind < 3; ++kind) {
+#pragma unroll
+    for (int tap = 0; tap < 4; ++tap) weights[kind][tap] = a.conv_weight[tap * channels + columns[kind]];
+#pragma unroll
+    for (int tap = 0; tap < 3; ++tap) taps[kind][tap] = a.conv[(conv_slot * a.ring + wrap(place - 3 + tap, a.ring)) * channels + columns[kind]];
+  }
+  const int chunk = warp * 8 + lane % 8, first_row = lane / 8;
+  const float4 norm_weight = reinterpret_cast<const float4*>(a.norm_weight)[chunk];
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+
+  for (int t = 0; t < a.tokens; ++t) {
+    const int row = sequence * a.tokens + t;
+    const int64_t slot = a.state_out[row];
+    float now[4];
+#pragma unroll
+    for (int kind = 0; kind < 4; ++kind) now[kind] = load_row<T>(a, row, columns[kind]);
+    float gate_a, gate_b, scale = 1.0f;
+    if (a.gates) {
+      const __nv_bfloat16* const gates = a.gates + int64_t(row) * 2 * a.value_heads + head;
+      gate_b = __bfloat162float(gates[0]), gate_a = __bfloat162float(gates[a.value_heads]);
+    } else {
+      gate_b = load_row<T>(a, row, gate_base + head), gate_a = load_row<T>(a, row, gate_base + a.value_heads + head);
+    }
+    if (a.square_sums) {
+      const float4 sums = a.square_sums[row];
+      scale = rsqrtf((sums.x + sums.y + sums.z + sums.w) * a.square_scale + 1e-6f);
+    }
+    // Four taps, oldest first, then SiLU. Inputs are rounded to bf16 before use, as later steps find them in the ring. q and k
+    // serve several value heads, of which the first keeps their inputs.
+#pragma unroll
+    for (int kind = 0; kind < 4; ++kind) {
+      float x = now[kind] * scale;
       if (kind < 3) {
         const __nv_bfloat16 input = __float2bfloat16(x);
-        const float now = __bfloat162float(input);
-        if (kind == 2 || head % per_key == 0)
-          a.conv[(in.conv_slot * a.ring + wrap(in.place + t, a.ring)) * channels + column_of(head)] = input;
-        x = __bfloat162float(in.taps[0]) * in.weights[0];
-        x = fmaf(__bfloat162float(in.taps[1]), in.weights[1], x), x = fmaf(__bfloat162float(in.taps[2]), in.weights[2], x);
-        x = fmaf(now, in.weights[3], x);
-        in.taps[0] = in.taps[1], in.taps[1] = in.taps[2], in.taps[2] = input;
+        if (kind == 2 || head % per_key == 0) a.conv[(conv_slot * a.ring + wrap(place + t, a.ring)) * channels + columns[kind]] = input;
+        x = __bfloat162float(taps[kind][0]) * weights[kind][0];
+        x = fmaf(__bfloat162float(taps[kind][1]), weights[kind][1], x), x = fmaf(__bfloat162float(taps[kind][2]), weights[kind][2], x);
+        x = fmaf(__bfloat162float(input), weights[kind][3], x);
+        taps[kind][0] = taps[kind][1], taps[kind][1] = taps[kind][2], taps[kind][2] = input;
       }
       x *= sigmoid(x);
-      const float pre = fmaf(in.gate_a, scale, in.bias);
-      const float alpha = __expf(-__expf(in.rate) * (pre > 20.0f ? pre : log1pf(__expf(pre))));
-      const float beta = sigmoid(in.gate_b * scale);
+      inputs[kind][d] = x;
       if (kind < 2) {
-        const float squares = warp_sum(x * x);
-        if (lane == 0) norms[warp] = squares;
+        const float sum = warp_sum(x * x);
+        if (lane == 0) squares[kind][warp] = sum;
       }
-      __syncthreads();
-      if (kind < 2) {
-        const float* const n = norms + kind * 4;
-        (kind ? k : q)[d] = x * (rsqrtf(n[0] + n[1] + n[2] + n[3] + 1e-6f) * (kind ? 1.0f : 0.08838834764831845f));
-      } else if (kind == 2) {
-        delta[d] = x;  // v, until the prediction is known
-      } else {
-        z[d] = x;
-      }
-      if (t == 0) asm volatile("cp.async.wait_group 1;" ::: "memory");
-      __syncthreads();
-
-      float4 s[kRows], sum_k = make_float4(0, 0, 0, 0), sum_q = make_float4(0, 0, 0, 0);
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-        s[i] = decayed(kept[i * kThreads], alpha);
-        const float ki = k[warp * kRows + i], qi = q[warp * kRows + i];
-        sum_k.x += s[i].x * ki, sum_k.y += s[i].y * ki, sum_k.z += s[i].z * ki, sum_k.w += s[i].w * ki;
-        sum_q.x += s[i].x * qi, sum_q.y += s[i].y * qi, sum_q.z += s[i].z * qi, sum_q.w += s[i].w * qi;
-      }
-      by_k[warp][lane] = sum_k;
-      by_q[warp][lane] = sum_q;
-      __syncthreads();
-      if (kind < 2) {
-        const float* const parts = reinterpret_cast<const float*>(kind ? by_q : by_k) + d;
-        float sum = parts[0];
-#pragma unroll
-        for (int w = 1; w < kWarps; ++w) sum += parts[w * kDim];
-        if (kind) by_query[d] = sum;
-        else delta[d] = beta * (delta[d] - sum);
-      }
-      __syncthreads();
-      const float4 change = *reinterpret_cast<const float4*>(&delta[lane * 4]);
-      float* const to = a.state + (slot * a.value_heads + head) * head_size + warp * kRows * kDim + lane * 4;
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-        const float ki = k[warp * kRows + i];
-        s[i].x = fmaf(ki, change.x, s[i].x), s[i].y = fmaf(ki, change.y, s[i].y);
-        s[i].z = fmaf(ki, change.z, s[i].z), s[i].w = fmaf(ki, change.w, s[i].w);
-        if (t + 1 < a.tokens) kept[i * kThreads] = s[i];
-        if (slot >= 0) __stcs(reinterpret_cast<float4*>(to + i * kDim), s[i]);
-      }
-      if (warp == 0) {
-        float qk = 0.0f;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) qk += q[lane * 4 + i] * k[lane * 4 + i];
-        qk = warp_sum(qk);
-        const float4 sums = *reinterpret_cast<const float4*>(&by_query[lane * 4]), gate = *reinterpret_cast<const float4*>(&z[lane * 4]);
-        const float o[4] = {fmaf(qk, change.x, sums.x), fmaf(qk, change.y, sums.y), fmaf(qk, change.z, sums.z), fmaf(qk, change.w, sums.w)};
-        const float inverse = rsqrtf(warp_sum(o[0] * o[0] + o[1] * o[1] + o[2] * o[2] + o[3] * o[3]) * (1.0f / kDim) + 1e-6f);
-        const float weights[4] = {norm_weight.x, norm_weight.y, norm_weight.z, norm_weight.w}, gates[4] = {gate.x, gate.y, gate.z, gate.w};
-        float y[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) y[i] = __bfloat162float(__float2bfloat16(o[i] * inverse)) * weights[i] * gates[i];
-        const int64_t at = int64_t(row) * a.value_heads * kDim + head * kDim + lane * 4;
-        if constexpr (half_out) {
-          __half2 pair[2] = {__floats2half2_rn(y[0], y[1]), __floats2half2_rn(y[2], y[3])};
-          *reinterpret_cast<uint2*>(static_cast<__half*>(a.out) + at) = *reinterpret_cast<uint2*>(pair);
-        } else {
-          __nv_bfloat162 pair[2] = {__floats2bfloat162_rn(y[0], y[1]), __floats2bfloat162_rn(y[2], y[3])};
-          *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(a.out) + at) = *reinterpret_cast<uint2*>(pair);
-        }
-      }
-      __syncthreads();  // before the next row's q, k, v and z
     }
-    in = following;
+    const float pre = fmaf(gate_a, scale, bias);
+    const float alpha = __expf(-rate * (pre > 20.0f ? pre : log1pf(__expf(pre)))), beta = sigmoid(gate_b * scale);
+    __syncthreads();
+    const float q_norm = rsqrtf(squares[0][0] + squares[0][1] + squares[0][2] + squares[0][3] + 1e-6f) * 0.08838834764831845f;
+    const float k_norm = rsqrtf(squares[1][0] + squares[1][1] + squares[1][2] + squares[1][3] + 1e-6f);
+
+    // Sᵀk, Sᵀq and q·k before the norms of q and k, and before the decay.
+    float by_k[4] = {}, by_q[4] = {}, qk = 0.0f;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      if (t == 0) wait_for(shared_address(arrived + part));
+#pragma unroll
+      for (int i = 0; i < kPartRows / 4; ++i) {
+        const int r = part * kPartRows + i * 4 + first_row;
+        const float4 s = state[r * (kDim / 4) + chunk];
+        const float q = inputs[0][r], k = inputs[1][r];
+        by_k[0] = fmaf(s.x, k, by_k[0]), by_k[1] = fmaf(s.y, k, by_k[1]), by_k[2] = fmaf(s.z, k, by_k[2]), by_k[3] = fmaf(s.w, k, by_k[3]);
+        by_q[0] = fmaf(s.x, q, by_q[0]), by_q[1] = fmaf(s.y, q, by_q[1]), by_q[2] = fmaf(s.z, q, by_q[2]), by_q[3] = fmaf(s.w, q, by_q[3]);
+        qk = fmaf(q, k, qk);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) by_k[i] = rows_sum(by_k[i]), by_q[i] = rows_sum(by_q[i]);
+    qk = rows_sum(qk) * (q_norm * k_norm);
+    const float4 value = reinterpret_cast<const float4*>(inputs[2])[chunk];
+    const float values[4] = {value.x, value.y, value.z, value.w};
+    float change[4], o[4], sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      change[i] = beta * (values[i] - by_k[i] * (alpha * k_norm));
+      o[i] = fmaf(qk, change[i], by_q[i] * (alpha * q_norm));
+      sum = fmaf(o[i], o[i], sum);
+      change[i] *= k_norm;
+    }
+#pragma unroll
+    for (int offset = 4; offset; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
+    if (lane == 0) out_squares[warp] = sum;
+
+    float4* const to = reinterpret_cast<float4*>(a.state + (slot * a.value_heads + head) * int64_t(kDim) * kDim);
+#pragma unroll 8
+    for (int i = 0; i < kDim / 4; ++i) {
+      const int r = i * 4 + first_row;
+      float4 s = state[r * (kDim / 4) + chunk];
+      const float k = inputs[1][r];
+      s.x = fmaf(k, change[0], __fmul_rn(s.x, alpha)), s.y = fmaf(k, change[1], __fmul_rn(s.y, alpha));
+      s.z = fmaf(k, change[2], __fmul_rn(s.z, alpha)), s.w = fmaf(k, change[3], __fmul_rn(s.w, alpha));
+      if (t + 1 < a.tokens) state[r * (kDim / 4) + chunk] = s;
+      if (slot >= 0) __stcs(to + r * (kDim / 4) + chunk, s);
+    }
+    __syncthreads();
+    if (first_row == 0) {
+      const float inverse = rsqrtf((out_squares[0] + out_squares[1] + out_squares[2] + out_squares[3]) * (1.0f / kDim) + 1e-6f);
+      const float4 gate = reinterpret_cast<const float4*>(inputs[3])[chunk];
+      const float norms[4] = {norm_weight.x, norm_weight.y, norm_weight.z, norm_weight.w}, gates[4] = {gate.x, gate.y, gate.z, gate.w};
+      float y[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) y[i] = __bfloat162float(__float2bfloat16(o[i] * inverse)) * norms[i] * gates[i];
+      const int64_t at = (int64_t(row) * a.value_heads + head) * kDim + chunk * 4;
+      if constexpr (half_out) {
+        __half2 pair[2] = {__floats2half2_rn(y[0], y[1]), __floats2half2_rn(y[2], y[3])};
+        *reinterpret_cast<uint2*>(static_cast<__half*>(a.out) + at) = *reinterpret_cast<uint2*>(pair);
+      } else {
+        __nv_bfloat162 pair[2] = {__floats2bfloat162_rn(y[0], y[1]), __floats2bfloat162_rn(y[2], y[3])};
+        *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(a.out) + at) = *reinterpret_cast<uint2*>(pair);
+      }
+    }
+    if (t + 1 < a.tokens) __syncthreads();  // before the next row's q, k, v and z
   }
 }
 
@@ -241,8 +223,7 @@ extern "C" int gdn_step_launch(const void* mixed, int mixed_is_float, const void
                                void* conv, const int64_t* conv_slot, const int64_t* positions, const float* conv_weight,
                                const float* a_log, const float* dt_bias, const float* norm_weight, void* out, int out_is_half,
                                const void* square_sums, float square_scale, int sequences, int tokens,
-                               int key_heads, int value_heads, int ring, int parts, int mixed_width,
-                               int blocks, int overlap, void* stream) {
+                               int key_heads, int value_heads, int ring, int parts, int mixed_width, int overlap, void* stream) {
   const Args args{mixed, static_cast<const __nv_bfloat16*>(gates), state, state_in, state_out, static_cast<__nv_bfloat16*>(conv), conv_slot, positions, conv_weight, a_log,
                   dt_bias, norm_weight, out, static_cast<const float4*>(square_sums), square_scale, sequences, tokens, key_heads, value_heads,
                   ring, parts, mixed_width};
@@ -250,9 +231,9 @@ extern "C" int gdn_step_launch(const void* mixed, int mixed_is_float, const void
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(sequences * value_heads < blocks ? sequences * value_heads : blocks);
+  config.gridDim = dim3(sequences * value_heads);
   config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = 2 * kDim * kDim * sizeof(float);
+  config.dynamicSmemBytes = kSharedBytes;
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &attribute;
   config.numAttrs = overlap ? 1 : 0;

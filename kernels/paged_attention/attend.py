@@ -1,15 +1,14 @@
-"""Attention over the staged cache through Triton: one kernel for both stages, then one that joins the splits."""
+"""Attention over the staged cache on a GPU: rotation, one launch for both stages, joining of runs, rotation back."""
 
 from __future__ import annotations
 
 import torch
 
 from kernels.paged_attention.cache import PagePools
+from kernels.paged_attention.launch import attend_pages, partial_sums
+from kernels.paged_attention.runs import Runs, runs_of
 from kernels.paged_attention.stage import Staging
-from kernels.turboquant.reference import CENTROID_BITS
-from kernels.turboquant.rotate import rotate
-
-SPLIT_TOKENS = 256
+from kernels.turboquant.rotate import constants, rotate
 
 
 def attend(
@@ -22,77 +21,55 @@ def attend(
     *,
     scale: float | None = None,
     wide: bool = False,
-    split_tokens: int = SPLIT_TOKENS,
+    runs: Runs | None = None,
 ) -> torch.Tensor:
-    """reference.attend. `wide` multiplies in float32 (for tests); else products are in float16, which holds e4m3 and
-    the centroids exactly.
+    """reference.attend. `wide` multiplies in float32 (for tests); else queries are float16 for FP8 pages, which hold
+    e4m3 exactly, and have 16 bits for three-bit ones.
 
-    Splits are `split_tokens` long at absolute positions for every batch: the same row gives the same bits in any
-    company.
+    Runs stand at absolute positions for every batch: the same row gives the same bits in any company.
     """
-    import triton.language as tl
-
-    from kernels.paged_attention.device import attend_kernel, merge_kernel
+    from kernels.paged_attention.device import merge_kernel
 
     batch, rows, heads, size = q.shape
     kv_heads, page = pools.keys.shape[1], pools.page_tokens
-    group = heads // kv_heads
-    if group > 16:
-        raise ValueError(f"a KV head may serve at most 16 query heads, not {group}")
     if page != staging.page_tokens:
         raise ValueError(f"the pools have pages of {page} tokens, the staging rule says {staging.page_tokens}")
-    pages = fp8_table.shape[1]
-    split = max(split_tokens // page, 1)
-    splits = -(-pages // split)
-    rotated = rotate(q)
-    acc = torch.empty(batch * rows * kv_heads * splits, 16, size, device=q.device)
-    most_total = torch.empty(batch * rows * kv_heads * splits, 32, device=q.device)
-    out = torch.empty(batch * rows, heads, size, device=q.device)
-    k, v = pools.three_bit_keys, pools.three_bit_values
-    attend_kernel[(batch * rows, kv_heads, splits)](
+    runs = runs or runs_of(page)
+    splits = runs.count(fp8_table.shape[1])
+    rotated = rotate(q.to(torch.float32)).view(batch * rows, heads, size)
+    acc, most_total = partial_sums(heads, pools.keys, batch * rows, splits)
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    sign, small = constants(size, q.device)
+    attend_pages(
         rotated,
         pools.keys,
         pools.values,
-        k.low,
-        k.signs,
-        k.scale,
-        v.low,
-        v.signs,
-        v.scale,
         fp8_table,
-        three_bit_table,
         positions,
         acc,
         most_total,
-        rows,
-        pages,
-        staging.anchors,
-        staging.recent,
-        splits,
-        size**-0.5 if scale is None else scale,
-        *CENTROID_BITS,
-        KV_HEADS=kv_heads,
-        GROUP=group,
-        SIZE=size,
-        PAGE=page,
-        SPLIT=split,
-        DOT=tl.float32 if wide else tl.float16,
-        FAST=q.is_cuda and not wide,
-        STAGES=3,
-        OVERLAP=False,
-        num_warps=4,
+        heads=heads,
+        rows=rows,
+        runs=runs,
+        scale=size**-0.5 if scale is None else scale,
+        three_bit=(pools.three_bit_keys, pools.three_bit_values, three_bit_table, staging),
+        wide=wide,
     )
     merge_kernel[(batch * rows, heads)](
         acc,
         most_total,
         positions,
+        sign,
+        small,
         out,
         rows,
         splits,
         KV_HEADS=kv_heads,
-        GROUP=group,
+        GROUP=heads // kv_heads,
         SIZE=size,
-        RUN=split * page,
-        num_warps=2,
+        ROOT=small.shape[0],
+        PAGE=page,
+        num_warps=8,
+        **runs.constants,
     )
-    return rotate(out, inverse=True, dtype=q.dtype).view(batch, rows, heads, size)
+    return out

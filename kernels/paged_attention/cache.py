@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernels.turboquant.reference import Encoded, rotation
+from kernels.turboquant.reference import Encoded, decode, encode, pack, quantize, rotation, unpack, values_of
 
 FP8_MAX = 448.0
 
@@ -19,8 +19,8 @@ class PagePools:
 
     keys: torch.Tensor  # e4m3 [pages, kv_heads, page_tokens, D]
     values: torch.Tensor
-    three_bit_keys: Encoded  # [pages, kv_heads, page_tokens, ...]
-    three_bit_values: Encoded
+    three_bit_keys: Encoded  # planes [pages, kv_heads, page_tokens, ...]: codes of one token lie together
+    three_bit_values: Encoded  # planes [pages, kv_heads, D, ...]: codes of one dimension lie together
 
     @property
     def page_tokens(self) -> int:
@@ -40,15 +40,15 @@ def allocate(
         shape = (fp8_pages, kv_heads, page_tokens, size)
         return torch.zeros(shape, dtype=torch.uint8, device=device).view(torch.float8_e4m3fn)
 
-    def three_bit() -> Encoded:
-        shape = (three_bit_pages, kv_heads, page_tokens)
+    def three_bit(vectors: int, codes: int) -> Encoded:
+        lead = three_bit_pages, kv_heads, vectors
         return Encoded(
-            torch.zeros(*shape, size // 4, dtype=torch.uint8, device=device),
-            torch.zeros(*shape, size // 8, dtype=torch.uint8, device=device),
-            torch.zeros(*shape, dtype=torch.float16, device=device),
+            torch.zeros(*lead, codes // 4, dtype=torch.uint8, device=device),
+            torch.zeros(*lead, codes // 8, dtype=torch.uint8, device=device),
+            torch.zeros(three_bit_pages, kv_heads, page_tokens, dtype=torch.float16, device=device),
         )
 
-    return PagePools(fp8(), fp8(), three_bit(), three_bit())
+    return PagePools(fp8(), fp8(), three_bit(page_tokens, size), three_bit(size, page_tokens))
 
 
 def write(
@@ -64,18 +64,24 @@ def write(
         pool.view(torch.uint8)[pages, :, offsets] = rotated.view(torch.uint8)
 
 
-def demote(
-    pools: PagePools, fp8_pages: torch.Tensor, three_bit_pages: torch.Tensor, *, form: str | None = None
-) -> None:
+def demote(pools: PagePools, fp8_pages: torch.Tensor, three_bit_pages: torch.Tensor) -> None:
     """Encode FP8 pages into three-bit pages. What is encoded is the FP8 copy, so it does not matter when that
     happens."""
-    from kernels.dispatch import resolve
 
-    encode = resolve("turboquant.encode", pools.keys.device, name=form)
-    for source, target, scale in (
-        (pools.keys, pools.three_bit_keys, "unbiased"),
-        (pools.values, pools.three_bit_values, "least_squares"),
-    ):
-        encoded = encode(source.view(torch.uint8)[fp8_pages].view(torch.float8_e4m3fn).to(torch.float32), scale)
+    def rotated(pool: torch.Tensor) -> torch.Tensor:
+        return pool.view(torch.uint8)[fp8_pages].view(torch.float8_e4m3fn).to(torch.float32)
+
+    keys = encode(rotated(pools.keys), "unbiased")
+    codes, scale = quantize(rotated(pools.values), "least_squares")
+    values = Encoded(*pack(codes.transpose(-1, -2)), scale)
+    for target, encoded in ((pools.three_bit_keys, keys), (pools.three_bit_values, values)):
         target.low[three_bit_pages], target.signs[three_bit_pages] = encoded.low, encoded.signs
         target.scale[three_bit_pages] = encoded.scale
+
+
+def read_three_bit(pools: PagePools, page: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rotated keys and values of a page as a query sees them, float32 [kv_heads, page_tokens, D]."""
+    k, v = pools.three_bit_keys, pools.three_bit_values
+    keys = decode(Encoded(k.low[page], k.signs[page], k.scale[page]))
+    codes = unpack(v.low[page], v.signs[page]).transpose(-1, -2)
+    return keys, values_of(codes) * v.scale[page].to(torch.float32)[..., None]

@@ -1,10 +1,10 @@
-"""Triton code of attention over the staged cache."""
+"""Triton code of attention over pages of one stage."""
 
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.turboquant.device import hadamard_product, three_bit_quarter
+from kernels.turboquant.device import hadamard_product
 
 
 @triton.jit
@@ -18,160 +18,46 @@ def _weigh(s, seen, most, total):
 
 
 @triton.jit
-def _fp8_pages(
-    first,
-    last,
-    table_ptr,
-    k_ptr,
-    v_ptr,
-    head,
-    position,
-    scale,
-    r,
-    q0,
-    q1,
-    q2,
-    q3,
-    most,
-    total,
-    a0,
-    a1,
-    a2,
-    a3,
-    KV_HEADS: tl.constexpr,
-    SIZE: tl.constexpr,
-    PAGE: tl.constexpr,
-    DOT: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    Q: tl.constexpr = SIZE // 4
-    token = tl.arange(0, PAGE)
-    for page in tl.range(first, last, num_stages=STAGES):
-        base = (tl.load(table_ptr + page).to(tl.int64) * KV_HEADS + head) * PAGE
-        at = (base + token)[:, None] * SIZE + r[None, :]
-        s = tl.dot(q0, tl.trans(tl.load(k_ptr + at).to(DOT)))
-        s = tl.dot(q1, tl.trans(tl.load(k_ptr + at + Q).to(DOT)), s)
-        s = tl.dot(q2, tl.trans(tl.load(k_ptr + at + 2 * Q).to(DOT)), s)
-        s = tl.dot(q3, tl.trans(tl.load(k_ptr + at + 3 * Q).to(DOT)), s)
-        most, shrink, p, total = _weigh(s * scale, page * PAGE + token <= position, most, total)
-        p = p.to(DOT)
-        a0 = tl.dot(p, tl.load(v_ptr + at).to(DOT), a0 * shrink[:, None])
-        a1 = tl.dot(p, tl.load(v_ptr + at + Q).to(DOT), a1 * shrink[:, None])
-        a2 = tl.dot(p, tl.load(v_ptr + at + 2 * Q).to(DOT), a2 * shrink[:, None])
-        a3 = tl.dot(p, tl.load(v_ptr + at + 3 * Q).to(DOT), a3 * shrink[:, None])
-    return most, total, a0, a1, a2, a3
+def _used_runs(own, SHORT: tl.constexpr, SHORT_RUNS: tl.constexpr, LONG: tl.constexpr):
+    """Runs of pages up to a row's own page; see runs.py."""
+    return tl.where(own < SHORT * SHORT_RUNS, own // SHORT, SHORT_RUNS + (own - SHORT * SHORT_RUNS) // LONG) + 1
 
 
-@triton.jit
-def _three_bit_pages(
-    first,
-    last,
-    table_ptr,
-    kl_ptr,
-    ks_ptr,
-    kc_ptr,
-    vl_ptr,
-    vs_ptr,
-    vc_ptr,
-    head,
-    position,
-    scale,
-    r,
-    q0,
-    q1,
-    q2,
-    q3,
-    most,
-    total,
-    a0,
-    a1,
-    a2,
-    a3,
-    B0: tl.constexpr,
-    B1: tl.constexpr,
-    B2: tl.constexpr,
-    B3: tl.constexpr,
-    KV_HEADS: tl.constexpr,
-    SIZE: tl.constexpr,
-    PAGE: tl.constexpr,
-    DOT: tl.constexpr,
-    FAST: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    Q: tl.constexpr = SIZE // 4
-    token = tl.arange(0, PAGE)
-    for page in tl.range(first, last, num_stages=STAGES):
-        base = (tl.load(table_ptr + page).to(tl.int64) * KV_HEADS + head) * PAGE
-        low = tl.load(kl_ptr + (base + token)[:, None] * Q + r[None, :])
-        s = tl.dot(q0, tl.trans(three_bit_quarter(low, ks_ptr, base, r, 0, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3)))
-        s = tl.dot(q1, tl.trans(three_bit_quarter(low, ks_ptr, base, r, 1, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3)), s)
-        s = tl.dot(q2, tl.trans(three_bit_quarter(low, ks_ptr, base, r, 2, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3)), s)
-        s = tl.dot(q3, tl.trans(three_bit_quarter(low, ks_ptr, base, r, 3, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3)), s)
-        s = s * (tl.load(kc_ptr + base + token).to(tl.float32) * scale)[None, :]
-        most, shrink, p, total = _weigh(s, page * PAGE + token <= position, most, total)
-        p = (p * tl.load(vc_ptr + base + token).to(tl.float32)[None, :]).to(DOT)
-        low = tl.load(vl_ptr + (base + token)[:, None] * Q + r[None, :])
-        a0 = tl.dot(
-            p, three_bit_quarter(low, vs_ptr, base, r, 0, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3), a0 * shrink[:, None]
-        )
-        a1 = tl.dot(
-            p, three_bit_quarter(low, vs_ptr, base, r, 1, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3), a1 * shrink[:, None]
-        )
-        a2 = tl.dot(
-            p, three_bit_quarter(low, vs_ptr, base, r, 2, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3), a2 * shrink[:, None]
-        )
-        a3 = tl.dot(
-            p, three_bit_quarter(low, vs_ptr, base, r, 3, SIZE, PAGE, DOT, FAST, B0, B1, B2, B3), a3 * shrink[:, None]
-        )
-    return most, total, a0, a1, a2, a3
-
-
-@triton.jit(do_not_specialize=["rows", "table_width", "anchors", "recent", "splits"])
+@triton.jit(do_not_specialize=["rows", "table_width", "splits"])
 def attend_kernel(
     q_ptr,
     k_ptr,
     v_ptr,
-    kl_ptr,
-    ks_ptr,
-    kc_ptr,
-    vl_ptr,
-    vs_ptr,
-    vc_ptr,
-    fp8_table_ptr,
-    tq_table_ptr,
+    table_ptr,
     positions_ptr,
     acc_ptr,
     ml_ptr,
     rows,
     table_width,
-    anchors,
-    recent,
     splits,
     scale,
-    B0: tl.constexpr,
-    B1: tl.constexpr,
-    B2: tl.constexpr,
-    B3: tl.constexpr,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     SIZE: tl.constexpr,
     PAGE: tl.constexpr,
-    SPLIT: tl.constexpr,
+    SHORT: tl.constexpr,
+    SHORT_RUNS: tl.constexpr,
+    LONG: tl.constexpr,
     DOT: tl.constexpr,
-    FAST: tl.constexpr,
     STAGES: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """One program: one query row, one KV head, one run of SPLIT pages. Splits stand at absolute positions, so that
-    neither the batch nor the other rows change the order of a sum. q is rotated [B * rows, KV_HEADS * GROUP, SIZE]."""
+    """One program: one query row, one KV head, one run of pages. Runs stand at absolute positions, so that neither
+    the batch nor the other rows change the order of a sum. q is rotated [B * rows, KV_HEADS * GROUP, SIZE]."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     split = tl.program_id(2)
     sequence = row // rows
     position = (tl.load(positions_ptr + sequence) + row % rows).to(tl.int32)
     own = position // PAGE
-    first = split * SPLIT
-    last = tl.minimum(first + SPLIT, own + 1)
+    is_short = split < SHORT_RUNS
+    first = tl.where(is_short, split * SHORT, SHORT * SHORT_RUNS + (split - SHORT_RUNS) * LONG)
+    last = tl.minimum(first + tl.where(is_short, SHORT, LONG), own + 1)
     if OVERLAP:
         gdc_launch_dependents()
         gdc_wait()
@@ -192,104 +78,26 @@ def attend_kernel(
     a1 = tl.zeros((16, Q), tl.float32)
     a2 = tl.zeros((16, Q), tl.float32)
     a3 = tl.zeros((16, Q), tl.float32)
-    fp8_table = fp8_table_ptr + sequence * table_width
-    tq_table = tq_table_ptr + sequence * table_width
-    # Anchors, then stale pages, then recent ones: three runs in order of position, any of them empty.
-    stale = tl.minimum(tl.maximum(first, anchors), last)
-    fresh = tl.minimum(tl.maximum(stale, own - recent + 1), last)
-    most, total, a0, a1, a2, a3 = _fp8_pages(
-        first,
-        stale,
-        fp8_table,
-        k_ptr,
-        v_ptr,
-        head,
-        position,
-        scale,
-        r,
-        q0,
-        q1,
-        q2,
-        q3,
-        most,
-        total,
-        a0,
-        a1,
-        a2,
-        a3,
-        KV_HEADS,
-        SIZE,
-        PAGE,
-        DOT,
-        STAGES,
-    )
-    most, total, a0, a1, a2, a3 = _three_bit_pages(
-        stale,
-        fresh,
-        tq_table,
-        kl_ptr,
-        ks_ptr,
-        kc_ptr,
-        vl_ptr,
-        vs_ptr,
-        vc_ptr,
-        head,
-        position,
-        scale,
-        r,
-        q0,
-        q1,
-        q2,
-        q3,
-        most,
-        total,
-        a0,
-        a1,
-        a2,
-        a3,
-        B0,
-        B1,
-        B2,
-        B3,
-        KV_HEADS,
-        SIZE,
-        PAGE,
-        DOT,
-        FAST,
-        STAGES,
-    )
-    most, total, a0, a1, a2, a3 = _fp8_pages(
-        fresh,
-        last,
-        fp8_table,
-        k_ptr,
-        v_ptr,
-        head,
-        position,
-        scale,
-        r,
-        q0,
-        q1,
-        q2,
-        q3,
-        most,
-        total,
-        a0,
-        a1,
-        a2,
-        a3,
-        KV_HEADS,
-        SIZE,
-        PAGE,
-        DOT,
-        STAGES,
-    )
+    token = tl.arange(0, PAGE)
+    for page in tl.range(first, last, num_stages=STAGES):
+        base = (tl.load(table_ptr + sequence * table_width + page).to(tl.int64) * KV_HEADS + head) * PAGE
+        at = (base + token)[:, None] * SIZE + r[None, :]
+        s = tl.dot(q0, tl.trans(tl.load(k_ptr + at).to(DOT)))
+        s = tl.dot(q1, tl.trans(tl.load(k_ptr + at + Q).to(DOT)), s)
+        s = tl.dot(q2, tl.trans(tl.load(k_ptr + at + 2 * Q).to(DOT)), s)
+        s = tl.dot(q3, tl.trans(tl.load(k_ptr + at + 3 * Q).to(DOT)), s)
+        most, shrink, p, total = _weigh(s * scale, page * PAGE + token <= position, most, total)
+        p = p.to(DOT)
+        a0 = tl.dot(p, tl.load(v_ptr + at).to(DOT), a0 * shrink[:, None])
+        a1 = tl.dot(p, tl.load(v_ptr + at + Q).to(DOT), a1 * shrink[:, None])
+        a2 = tl.dot(p, tl.load(v_ptr + at + 2 * Q).to(DOT), a2 * shrink[:, None])
+        a3 = tl.dot(p, tl.load(v_ptr + at + 3 * Q).to(DOT), a3 * shrink[:, None])
     out = (row * KV_HEADS + head) * splits + split
-    at = acc_ptr + (out * 16 + h)[:, None] * SIZE + r[None, :]
-    tl.store(at, a0, mask=hm)
-    tl.store(at + Q, a1, mask=hm)
-    tl.store(at + 2 * Q, a2, mask=hm)
-    tl.store(at + 3 * Q, a3, mask=hm)
+    to = acc_ptr + (out * 16 + h)[:, None] * SIZE + r[None, :]
+    tl.store(to, a0, mask=hm)
+    tl.store(to + Q, a1, mask=hm)
+    tl.store(to + 2 * Q, a2, mask=hm)
+    tl.store(to + 3 * Q, a3, mask=hm)
     tl.store(ml_ptr + out * 32 + h, most)
     tl.store(ml_ptr + out * 32 + 16 + h, total)
 
@@ -322,20 +130,31 @@ def merge_kernel(
     acc_ptr,
     ml_ptr,
     positions_ptr,
+    signs_ptr,
+    hadamard_ptr,
     out_ptr,
     rows,
     splits,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     SIZE: tl.constexpr,
-    RUN: tl.constexpr,
+    ROOT: tl.constexpr,
+    PAGE: tl.constexpr,
+    SHORT: tl.constexpr,
+    SHORT_RUNS: tl.constexpr,
+    LONG: tl.constexpr,
 ):
-    """Join the splits of one query head; RUN is the number of tokens of a split."""
+    """Join the splits of one query head and rotate back."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
-    used = ((tl.load(positions_ptr + row // rows) + row % rows) // RUN + 1).to(tl.int32)
-    y = _join_splits(acc_ptr, ml_ptr, (row * KV_HEADS + head // GROUP) * splits, used, head % GROUP, SIZE, 16)
-    tl.store(out_ptr + (row * KV_HEADS * GROUP + head) * SIZE + tl.arange(0, SIZE), y)
+    d = tl.arange(0, SIZE)
+    i = tl.arange(0, ROOT)
+    own = ((tl.load(positions_ptr + row // rows) + row % rows) // PAGE).to(tl.int32)
+    used = _used_runs(own, SHORT, SHORT_RUNS, LONG)
+    joined = _join_splits(acc_ptr, ml_ptr, (row * KV_HEADS + head // GROUP) * splits, used, head % GROUP, SIZE, 32)
+    h = tl.load(hadamard_ptr + i[:, None] * ROOT + i[None, :])
+    y = hadamard_product(joined, h, ROOT) * tl.load(signs_ptr + d)
+    tl.store(out_ptr + (row * KV_HEADS * GROUP + head) * SIZE + d, y.to(out_ptr.dtype.element_ty))
 
 
 @triton.jit(do_not_specialize=["rows", "table_width"])
@@ -365,8 +184,7 @@ def prepare_kernel(
     OVERLAP: tl.constexpr,
 ):
     """Between the projection and attention, one program a row and head: sum the parts of the product, norm and RoPE
-    for q and k,
-    rotate, and write k and v to their FP8 page. mixed [PARTS, rows, HEADS * (q | gate) | k | v]."""
+    for q and k, rotate, and write k and v to their FP8 page. mixed [PARTS, rows, HEADS * (q | gate) | k | v]."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     r = tl.arange(0, SIZE)
@@ -427,7 +245,10 @@ def finish_kernel(
     KV_HEADS: tl.constexpr,
     SIZE: tl.constexpr,
     ROOT: tl.constexpr,
-    RUN: tl.constexpr,
+    PAGE: tl.constexpr,
+    SHORT: tl.constexpr,
+    SHORT_RUNS: tl.constexpr,
+    LONG: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """After attention, one program a row and query head: join the splits in order, rotate back, gate, round."""
@@ -441,7 +262,8 @@ def finish_kernel(
         gdc_launch_dependents()
         gdc_wait()
     GROUP: tl.constexpr = HEADS // KV_HEADS
-    used = ((tl.load(positions_ptr + row // rows) + row % rows) // RUN + 1).to(tl.int32)
+    own = ((tl.load(positions_ptr + row // rows) + row % rows) // PAGE).to(tl.int32)
+    used = _used_runs(own, SHORT, SHORT_RUNS, LONG)
     joined = _join_splits(acc_ptr, ml_ptr, (row * KV_HEADS + head // GROUP) * splits, used, head % GROUP, SIZE, 16)
     y = hadamard_product(joined, h, ROOT) * sign
     gate = tl.zeros((SIZE,), tl.float32)
@@ -449,4 +271,28 @@ def finish_kernel(
         base = mixed_ptr + (part * total_rows + row) * ((HEADS + KV_HEADS) * 2 * SIZE)
         gate += tl.load(base + (head * 2 + 1) * SIZE + d).to(tl.float32)
     y = y / (1.0 + tl.exp(-gate))
+    tl.store(out_ptr + (row * HEADS + head) * SIZE + d, y.to(out_ptr.dtype.element_ty))
+
+
+@triton.jit(do_not_specialize=["mixed_width"])
+def leave_kernel(
+    attended_ptr,
+    mixed_ptr,
+    signs_ptr,
+    hadamard_ptr,
+    out_ptr,
+    mixed_width,
+    HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    ROOT: tl.constexpr,
+):
+    """After attention over a prompt, one program a row and query head: rotate back, gate, round."""
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    d = tl.arange(0, SIZE)
+    i = tl.arange(0, ROOT)
+    h = tl.load(hadamard_ptr + i[:, None] * ROOT + i[None, :])
+    x = tl.load(attended_ptr + (row * HEADS + head) * SIZE + d).to(tl.float32)
+    gate = tl.load(mixed_ptr + row * mixed_width + (head * 2 + 1) * SIZE + d).to(tl.float32)
+    y = hadamard_product(x, h, ROOT) * tl.load(signs_ptr + d) / (1.0 + tl.exp(-gate))
     tl.store(out_ptr + (row * HEADS + head) * SIZE + d, y.to(out_ptr.dtype.element_ty))

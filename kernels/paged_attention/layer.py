@@ -1,13 +1,13 @@
-"""A decode step of an attention layer between its projections, through Triton: three kernels."""
+"""A decode step of an attention layer between its projections: three launches."""
 
 from __future__ import annotations
 
 import torch
 
-from kernels.paged_attention.attend import SPLIT_TOKENS
 from kernels.paged_attention.cache import PagePools
+from kernels.paged_attention.launch import attend_pages, partial_sums
+from kernels.paged_attention.runs import Runs, runs_of
 from kernels.paged_attention.stage import Staging
-from kernels.turboquant.reference import CENTROID_BITS
 from kernels.turboquant.rotate import constants
 
 
@@ -25,7 +25,7 @@ def decode_step(
     *,
     heads: int,
     wide: bool = False,
-    split_tokens: int = SPLIT_TOKENS,
+    runs: Runs | None = None,
     overlap: bool = False,
 ) -> torch.Tensor:
     """Norms, RoPE, the write to the FP8 page, attention and the gate for [parts, B, T, heads (q | gate) | k | v].
@@ -33,23 +33,18 @@ def decode_step(
     The parts of a product that was split over K are added in order. Row t of sequence b stands at positions[b] + t;
     all rows are written before any is attended to. Returns bfloat16 [B, T, heads D].
     """
-    import triton.language as tl
-
-    from kernels.paged_attention.device import attend_kernel, finish_kernel, prepare_kernel
+    from kernels.paged_attention.device import finish_kernel, prepare_kernel
 
     parts, batch, rows, _ = mixed.shape
     kv_heads, page, size = pools.keys.shape[1], pools.page_tokens, pools.keys.shape[3]
     if page != staging.page_tokens:
         raise ValueError(f"the pools have pages of {page} tokens, the staging rule says {staging.page_tokens}")
     total, pages = batch * rows, fp8_table.shape[1]
-    split = max(split_tokens // page, 1)
-    splits = -(-pages // split)
+    runs = runs or runs_of(page)
+    splits = runs.count(pages)
     sign, small = constants(size, mixed.device)
     q = torch.empty(total, heads, size, device=mixed.device)
-    acc, most_total = (
-        torch.empty(total * kv_heads * splits, 16, size, device=mixed.device),
-        torch.empty(total * kv_heads * splits, 32, device=mixed.device),
-    )
+    acc, most_total = partial_sums(heads, pools.keys, total, splits)
     out = torch.empty(batch, rows, heads * size, dtype=torch.bfloat16, device=mixed.device)
     shape = {"KV_HEADS": kv_heads, "SIZE": size}
     start = {"OVERLAP": overlap} | ({"launch_pdl": True} if overlap else {})
@@ -78,38 +73,21 @@ def decode_step(
         **shape,
         **start,
     )
-    k, v = pools.three_bit_keys, pools.three_bit_values
-    attend_kernel[(total, kv_heads, splits)](
+    attend_pages(
         q,
         pools.keys,
         pools.values,
-        k.low,
-        k.signs,
-        k.scale,
-        v.low,
-        v.signs,
-        v.scale,
         fp8_table,
-        three_bit_table,
         positions,
         acc,
         most_total,
-        rows,
-        pages,
-        staging.anchors,
-        staging.recent,
-        splits,
-        size**-0.5,
-        *CENTROID_BITS,
-        GROUP=heads // kv_heads,
-        PAGE=page,
-        SPLIT=split,
-        DOT=tl.float32 if wide else tl.float16,
-        FAST=q.is_cuda and not wide,
-        STAGES=3,
-        num_warps=4,
-        **shape,
-        **start,
+        heads=heads,
+        rows=rows,
+        runs=runs,
+        scale=size**-0.5,
+        three_bit=(pools.three_bit_keys, pools.three_bit_values, three_bit_table, staging),
+        wide=wide,
+        overlap=overlap,
     )
     finish_kernel[(total, heads)](
         acc,
@@ -125,8 +103,9 @@ def decode_step(
         PARTS=parts,
         HEADS=heads,
         ROOT=small.shape[0],
-        RUN=split * page,
-        num_warps=2,
+        PAGE=page,
+        num_warps=8,
+        **runs.constants,
         **shape,
         **start,
     )

@@ -1,4 +1,4 @@
-"""Causal attention of the last rows of one sequence over keys and values that were gathered from its pages."""
+"""Causal attention of the last rows of sequences over keys and values that were gathered from their pages."""
 
 from __future__ import annotations
 
@@ -20,11 +20,22 @@ def attend_masked(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> 
     return attended.transpose(0, 1)
 
 
-def attend_flash(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """The same in bfloat16 through torch's flash attention, whose causal mask ends at the last key."""
-    shared = q.shape[1] // keys.shape[1]
-    k, v = (x.repeat_interleave(shared, 1).transpose(0, 1)[None] for x in (keys, values))
-    attended: torch.Tensor = torch.ops.aten._scaled_dot_product_flash_attention(
-        q.transpose(0, 1)[None].contiguous(), k.contiguous(), v.contiguous(), 0.0, True, False
+def attend_flash(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    q_starts: torch.Tensor,
+    key_starts: torch.Tensor,
+    most_rows: int,
+    most_keys: int,
+) -> torch.Tensor:
+    """The same in bfloat16 for packed sequences, through torch's flash attention, whose causal mask ends at the last
+    key: q [T, heads, D], keys and values [S, kv heads, D], starts int32 [sequences + 1]; bfloat16 [T, heads, D].
+
+    Keys are met in blocks at multiples from a sequence's first one, never in parts: a row's bits do not depend on the
+    other rows, nor on how its prompt was cut.
+    """
+    attended: torch.Tensor = torch.ops.aten._flash_attention_forward(
+        q, keys, values, q_starts, key_starts, most_rows, most_keys, 0.0, True, False
     )[0]
-    return attended[0].transpose(0, 1).float()
+    return attended

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from kernels.paged_attention.cache import PagePools
+from kernels.paged_attention.cache import PagePools, read_three_bit
 from kernels.paged_attention.stage import Staging
-from kernels.turboquant.reference import Encoded, decode, rotation
+from kernels.turboquant.reference import rotation
 
 
 def attend(
@@ -39,16 +39,12 @@ def attend(
                     keys.append(pools.keys[at].to(torch.float32))
                     values.append(pools.values[at].to(torch.float32))
                 else:
-                    at = int(three_bit_table[b, page])
-                    keys.append(_three_bit(pools.three_bit_keys, at))
-                    values.append(_three_bit(pools.three_bit_values, at))
+                    page_keys, page_values = read_three_bit(pools, int(three_bit_table[b, page]))
+                    keys.append(page_keys)
+                    values.append(page_values)
             k = torch.cat(keys, dim=1)[:, : position + 1]  # [kv_heads, tokens, D]
             v = torch.cat(values, dim=1)[:, : position + 1]
             rotated = (q[b, t].to(torch.float32) @ turn.T).view(kv_heads, heads // kv_heads, size)
             weights = torch.softmax(rotated @ k.transpose(1, 2) * scale, dim=-1)
             out[b, t] = ((weights @ v).view(heads, size) @ turn).to(q.dtype)
     return out
-
-
-def _three_bit(pool: Encoded, page: int) -> torch.Tensor:
-    return decode(Encoded(pool.low[page], pool.signs[page], pool.scale[page]))

@@ -24,12 +24,14 @@ def rms_norm_kernel(
 
 
 @triton.jit
-def gated_rms_norm_kernel(x_ptr, gate_ptr, weight_ptr, y_ptr, width, eps, BLOCK: tl.constexpr):
+def gated_rms_norm_kernel(x_ptr, gate_ptr, weight_ptr, y_ptr, heads, gate_stride, width, eps, BLOCK: tl.constexpr):
+    """One program a head of a row; gates of the heads of a row lie one after another, rows `gate_stride` apart."""
     row = tl.program_id(0).to(tl.int64)
+    gate_at = row // heads * gate_stride + row % heads * width
     columns = tl.arange(0, BLOCK)
     mask = columns < width
     x = tl.load(x_ptr + row * width + columns, mask=mask, other=0.0).to(tl.float32)
-    gate = tl.load(gate_ptr + row * width + columns, mask=mask, other=0.0).to(tl.float32)
+    gate = tl.load(gate_ptr + gate_at + columns, mask=mask, other=0.0).to(tl.float32)
     normed = (x * tl.rsqrt(tl.sum(x * x) / width + eps)).to(x_ptr.dtype.element_ty).to(tl.float32)
     weight = tl.load(weight_ptr + columns, mask=mask, other=0.0).to(tl.float32)
     y = weight * normed * (gate / (1.0 + tl.exp(-gate)))

@@ -10,13 +10,19 @@ def _block(width: int) -> int:
 
 
 def rms_norm(
-    x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, residual: torch.Tensor | None = None
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float = 1e-6,
+    *,
+    residual: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """reference.rms_norm for contiguous x [..., width]."""
+    """reference.rms_norm for contiguous x [..., width]; rows rounded to `dtype`, or x's. The sum has the residual's
+    type."""
     from kernels.rms_norm.device import rms_norm_kernel
 
-    y = torch.empty_like(x)
-    total = torch.empty_like(x) if residual is not None else x
+    y = torch.empty_like(x, dtype=dtype or x.dtype)
+    total = torch.empty_like(residual) if residual is not None else x
     width = x.shape[-1]
     rows = x.numel() // max(width, 1)
     if rows:
@@ -34,15 +40,19 @@ def rms_norm(
     return y, total
 
 
-def gated_rms_norm(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
-    """reference.gated_rms_norm for contiguous x [..., width]."""
+def gated_rms_norm(
+    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """reference.gated_rms_norm for contiguous x [..., width], rounded to `dtype`, or x's. `gate` may be [rows, heads,
+    width] with rows that lie apart."""
     from kernels.rms_norm.device import gated_rms_norm_kernel
 
-    y = torch.empty_like(x)
+    y = torch.empty_like(x, dtype=dtype or x.dtype)
     width = x.shape[-1]
+    heads, stride = (x.shape[1], gate.stride(0)) if x.ndim == 3 else (1, width)
     rows = x.numel() // max(width, 1)
     if rows:
         gated_rms_norm_kernel[(rows,)](
-            x, gate, weight, y, width, eps, BLOCK=_block(width), num_warps=1 if width <= 256 else 4
+            x, gate, weight, y, heads, stride, width, eps, BLOCK=_block(width), num_warps=1 if width <= 256 else 4
         )
     return y

@@ -1,10 +1,9 @@
 """TurboQuant at three bits in plain PyTorch: rotate, nearest of eight centroids, one scale a vector.
 
-README.md has the mathematics. A vector x of size D is stored as D two-bit magnitudes, D signs and one float16 scale.
-Byte b of
-`low` [D / 4] holds the magnitudes of elements b, b + D/4, b + 2D/4, b + 3D/4 in bits 0-1, 2-3, 4-5, 6-7; bit i of
-byte b of
-`signs` [D / 8] is the sign of element b + i D/8. All stored values are in the rotated basis.
+README.md has the mathematics. A vector x of size D is stored as D codes (a magnitude of two bits, a sign) and one
+float16 scale. `pack` puts n codes into two planes: byte b of `low` [n / 4] holds the magnitudes of codes b, b + n/4,
+b + 2n/4, b + 3n/4 in bits 0-1, 2-3, 4-5, 6-7; bit i of byte b of `signs` [n / 8] is the sign of code b + i n/8. All
+stored values are in the rotated basis.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ from typing import Literal
 
 import torch
 
-# Lloyd-Max for a coordinate of a random unit vector of size 256, in units of 1 / 16, rounded to bfloat16 so that the
-# kernels
-# decode to exactly these.
-CENTROIDS = (0.2451171875, 0.75390625, 1.34375, 2.140625)
-# The same as float16 bits: bfloat16 values of this size are float16 values too.
-CENTROID_BITS = (0x33D8, 0x3A08, 0x3D60, 0x4048)
+# Lloyd-Max for a coordinate of a random unit vector of size 256, in units of 1 / 16: 0.24476, 0.75467, 1.34025 and
+# 2.14167, as whole numbers over 49, so that a byte holds one and a product with them is exact.
+CENTROID_STEPS = (12, 37, 66, 105)
+CENTROIDS = tuple(step / 49 for step in CENTROID_STEPS)
 THRESHOLDS = (0.499714, 1.047457, 1.740958)
 BITS = 3
 SIGN_SEED = 0x7F4A7C15
@@ -27,9 +24,9 @@ SIGN_SEED = 0x7F4A7C15
 
 @dataclass(frozen=True)
 class Encoded:
-    low: torch.Tensor  # uint8 [..., D / 4]
-    signs: torch.Tensor  # uint8 [..., D / 8]
-    scale: torch.Tensor  # f16 [...]
+    low: torch.Tensor  # uint8
+    signs: torch.Tensor  # uint8
+    scale: torch.Tensor  # f16, one a vector
 
     @property
     def nbytes(self) -> int:
@@ -68,40 +65,57 @@ def unrotate(y: torch.Tensor) -> torch.Tensor:
     return torch.matmul(y, rotation(y.shape[-1], y.device, y.dtype))
 
 
-def encode(rotated: torch.Tensor, scale: Literal["unbiased", "least_squares"]) -> Encoded:
-    """Encode rotated vectors [..., D]. Keys take the unbiased scale r / ⟨ŷ, c⟩, values the least-squares r ⟨ŷ, c⟩ /
-    ‖c‖²."""
+def quantize(rotated: torch.Tensor, scale: Literal["unbiased", "least_squares"]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes uint8 (magnitude, and 4 for a sign) of rotated vectors [..., D], and a float16 scale for each [...].
+
+    Keys take the unbiased scale r / ⟨ŷ, c⟩, values the least-squares r ⟨ŷ, c⟩ / ‖c‖²."""
     y = rotated.to(torch.float32)
     size = y.shape[-1]
     length = y.norm(dim=-1, keepdim=True)
     unit = torch.where(length > 0, y / length.clamp_min(1e-30), torch.zeros_like(y)) * size**0.5
     magnitude = sum((unit.abs() > t).to(torch.uint8) for t in THRESHOLDS)
     assert isinstance(magnitude, torch.Tensor)
-    negative = torch.signbit(unit)
-    c = _value(magnitude, negative)
+    codes = magnitude | (torch.signbit(unit).to(torch.uint8) << 2)
+    c = values_of(codes)
     along = (unit * c).sum(-1)  # √D ŷ · √D c
     norm = length[..., 0]
     if scale == "unbiased":
         stored = torch.where(along > 0, norm * size**0.5 / along.clamp_min(1e-30), torch.zeros_like(norm))
     else:
         stored = norm * along / (c.square().sum(-1) * size**0.5)
-    quarters = magnitude.reshape(*magnitude.shape[:-1], 4, size // 4)
+    return codes, stored.to(torch.float16)
+
+
+def values_of(codes: torch.Tensor) -> torch.Tensor:
+    """Centroids, float32."""
+    value = torch.tensor(CENTROIDS, device=codes.device)[(codes & 3).to(torch.int64)]
+    return torch.where(codes > 3, -value, value)
+
+
+def pack(codes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes [..., n] to the planes `low` [..., n / 4] and `signs` [..., n / 8]."""
+    lead, count = codes.shape[:-1], codes.shape[-1]
+    quarters = (codes & 3).reshape(*lead, 4, count // 4)
+    eighths = (codes >> 2).reshape(*lead, 8, count // 8)
     low = quarters[..., 0, :] | (quarters[..., 1, :] << 2) | (quarters[..., 2, :] << 4) | (quarters[..., 3, :] << 6)
-    eighths = negative.to(torch.uint8).reshape(*negative.shape[:-1], 8, size // 8)
-    plane = torch.zeros_like(eighths[..., 0, :])
+    signs = torch.zeros_like(eighths[..., 0, :])
     for i in range(8):
-        plane |= eighths[..., i, :] << i
-    return Encoded(low, plane, stored.to(torch.float16))
+        signs |= eighths[..., i, :] << i
+    return low, signs
 
 
-def _value(magnitude: torch.Tensor, negative: torch.Tensor) -> torch.Tensor:
-    table = torch.tensor(CENTROIDS, device=magnitude.device)
-    value = table[magnitude.to(torch.int64)]
-    return torch.where(negative, -value, value)
+def unpack(low: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
+    """`pack` taken back."""
+    magnitude = torch.cat([(low >> s) & 3 for s in (0, 2, 4, 6)], dim=-1)
+    return magnitude | (torch.cat([(signs >> i) & 1 for i in range(8)], dim=-1) << 2)
+
+
+def encode(rotated: torch.Tensor, scale: Literal["unbiased", "least_squares"]) -> Encoded:
+    """Rotated vectors [..., D], each packed by itself."""
+    codes, stored = quantize(rotated, scale)
+    return Encoded(*pack(codes), stored)
 
 
 def decode(encoded: Encoded) -> torch.Tensor:
     """Rotated vectors, f32 [..., D]: scale times centroid."""
-    magnitude = torch.cat([(encoded.low >> s) & 3 for s in (0, 2, 4, 6)], dim=-1)
-    negative = torch.cat([(encoded.signs >> i) & 1 for i in range(8)], dim=-1).bool()
-    return _value(magnitude, negative) * encoded.scale.to(torch.float32)[..., None]
+    return values_of(unpack(encoded.low, encoded.signs)) * encoded.scale.to(torch.float32)[..., None]

@@ -187,6 +187,30 @@ def test_turboquant_takes_98_bytes_a_vector_and_zero_stays_zero():
     assert not decode(encoded).any()
 
 
+def test_planes_give_back_every_code_and_centroids_fit_a_byte():
+    from kernels.turboquant.reference import CENTROID_STEPS, pack, unpack, values_of
+
+    codes = torch.randint(0, 8, (3, 5, 64), dtype=torch.uint8)
+    low, signs = pack(codes)
+    assert (low.shape, signs.shape) == ((3, 5, 16), (3, 5, 8))
+    assert torch.equal(unpack(low, signs), codes)
+    assert int(signs[1, 2, 3] >> 4 & 1) == int(codes[1, 2, 3 + 4 * 8]) >> 2
+    steps = values_of(torch.arange(8, dtype=torch.uint8)) * 49
+    assert_close(steps, torch.tensor([12.0, 37, 66, 105, -12, -37, -66, -105]), relative=1e-6)
+    assert max(CENTROID_STEPS) < 128
+
+
+@pytest.mark.parametrize("pages", [1, 2, 15, 16, 17, 32, 33, 512])
+def test_runs_cover_each_page_once(pages):
+    from kernels.paged_attention.runs import runs_of
+
+    runs = runs_of(64)
+    ends = [2 * (n + 1) if n < 8 else 16 + 16 * (n - 7) for n in range(runs.count(pages))]
+    assert ends[-1] >= pages
+    assert len(ends) == 1 or ends[-2] < pages
+    assert runs_of(512).constants == {"SHORT": 1, "SHORT_RUNS": 8, "LONG": 2}
+
+
 @pytest.mark.parametrize("committed", [0, 63, 64, 700, 5000])
 def test_stages_are_a_function_of_position_and_copies_live_long_enough(committed):
     from kernels.paged_attention.stage import Staging

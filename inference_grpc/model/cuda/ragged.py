@@ -1,13 +1,13 @@
 """A step's ragged rows, layer by layer: prompts always, and decoding too where the fused step is off.
 
-Plain PyTorch in float32, with what is faster in its place where its gate has passed: the chunked rule and the
-convolution through Triton, flash attention, products in bfloat16.
+Plain PyTorch in float32, with what is faster in its place where its gate has passed: norms, the convolution and the
+chunked rule through Triton, the decode step's kernels around flash attention, products in bfloat16.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 
@@ -16,15 +16,14 @@ from inference_grpc.model.cuda.memory import DeviceMemory, gather, write_rows
 from inference_grpc.model.cuda.weights import AttentionMatrices, DeltaMatrices, DeviceWeights
 from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
 from kernels.causal_conv1d import reference as conv_reference
+from kernels.gated_delta_rule.chunk import chunk_table, chunked
 from kernels.gated_delta_rule.reference import chunked_ragged, gated_norm, gates, normalise
 from kernels.hybrid_step import RING, AttentionLayer, DeltaLayer, DeltaMemory, PageMemory
 from kernels.paged_attention.prefill import attend_flash, attend_masked
 from kernels.paths import Choice
 from kernels.rotary.reference import rotary
 from kernels.turboquant.reference import rotation
-from kernels.turboquant.rotate import rotate
-
-Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+from kernels.turboquant.rotate import constants, rotate
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,9 @@ class RaggedPlan:
     before: torch.Tensor  # int64 [chunks, 3]: places in the ring of the inputs before each chunk
     last: torch.Tensor  # int64 [chunks, 3]: places of its last inputs
     longest: int
+    blocks: torch.Tensor  # int32 [.., 2]: rows of each block of the chunked rule
+    key_starts: torch.Tensor  # int32 [chunks + 1]: of everything up to each chunk's end, packed
+    most_keys: int
 
 
 def make_ragged_plan(chunks: list[Chunk], page_tokens: int, device: torch.device) -> RaggedPlan:
@@ -60,6 +62,7 @@ def make_ragged_plan(chunks: list[Chunk], page_tokens: int, device: torch.device
         slots.append(sequence.state_slot)
         starts.append(len(token_ids))
         rows.append(slice(starts[-2], starts[-1]))
+    ends = [chunk.end for chunk in chunks]
     where = torch.tensor(positions, device=device)
     back = torch.arange(1 - CONV_TAPS, 0, device=device)
 
@@ -77,8 +80,11 @@ def make_ragged_plan(chunks: list[Chunk], page_tokens: int, device: torch.device
         slots=torch.tensor(slots, device=device),
         starts=torch.tensor(starts, dtype=torch.int32, device=device),
         before=ring([chunk.start for chunk in chunks]),
-        last=ring([chunk.end for chunk in chunks]),
+        last=ring(ends),
         longest=max(chunk.count for chunk in chunks),
+        blocks=chunk_table(starts, device),
+        key_starts=torch.tensor([0, *accumulate(ends)], dtype=torch.int32, device=device),
+        most_keys=max(ends),
     )
 
 
@@ -96,28 +102,47 @@ class RaggedForward:
         self._cos, self._sin = cos, sin
         # By vector, so that its bits do not depend on how many there are; plain PyTorch multiplies all at once.
         self._turn = None if "paged" in ways else rotation(config.head_size, memory.device)
-        self._attend: Attend = attend_flash if "flash" in ways else attend_masked
-        self._gathered = torch.bfloat16 if "flash" in ways else torch.float32
         self._is_chunked = "chunked" in ways
+        self._is_paged = "paged" in ways and "flash" in ways
+        # What products with packed matrices round rows to.
+        self._rows_type = torch.bfloat16 if "packed" in ways else torch.float32
 
     def __call__(self, chunks: list[Chunk]) -> torch.Tensor:
         """Logits float32 [chunks, rows of the head] of the last row of each chunk; brings pages and states forward."""
         plan = make_ragged_plan(chunks, self._memory.page_tokens, self._memory.device)
         trunk = self._weights.trunk
         h = trunk.embedding[plan.token_ids].float()
+        change: torch.Tensor | None = None
         for layer, held, memory in zip(trunk.layers, self._weights.layers, self._memory.layers, strict=True):
-            x = self._norm(h, layer.input_norm)
+            x, h = self._add(h, change, layer.input_norm)
             if isinstance(layer.mixer, DeltaLayer):
                 assert isinstance(held.mixer, DeltaMatrices)
                 assert isinstance(memory, DeltaMemory)
-                h = h + self._delta_net(x, layer.mixer, held.mixer, memory, plan)
+                change = self._delta_net(x, layer.mixer, held.mixer, memory, plan)
             else:
                 assert isinstance(held.mixer, AttentionMatrices)
                 assert isinstance(memory, PageMemory)
-                h = h + self._attention(x, layer.mixer, held.mixer, memory, plan)
-            h = h + held.down.product(held.gate_up.silu_mul(self._norm(h, layer.post_norm)))
-        ends = self._norm(h[plan.starts[1:].long() - 1], trunk.norm)
-        return self._weights.head.few(ends)
+                change = self._attention(x, layer.mixer, held.mixer, memory, plan)
+            x, h = self._add(h, change, layer.post_norm)
+            change = held.down.product(held.gate_up.silu_mul(x))
+        self._memory.count_saturated(plan.pages, plan.offsets)
+        assert change is not None, "a model has layers"
+        ends = plan.starts[1:].long() - 1
+        return self._weights.head.few(self._norm(h[ends] + change[ends], trunk.norm))
+
+    def _add(
+        self, h: torch.Tensor, change: torch.Tensor | None, centred: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """h + change under a norm, and itself."""
+        if self._is_chunked:
+            from kernels.rms_norm.norm import rms_norm
+
+            epsilon, dtype = self._config.norm_epsilon, self._rows_type
+            if change is None:
+                return rms_norm(h, centred, epsilon, dtype=dtype)
+            return rms_norm(change.contiguous(), centred, epsilon, residual=h, dtype=dtype)
+        h = h if change is None else h + change
+        return self._norm(h, centred), h
 
     def _norm(self, x: torch.Tensor, centred: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.rms_norm(x, (x.shape[-1],), 1.0 + centred, self._config.norm_epsilon)
@@ -135,38 +160,50 @@ class RaggedForward:
         mixed = held.inward.product(x)
         small = mixed[:, channels + values :] if held.gates is None else x.to(held.gates.dtype) @ held.gates.T
         g, beta = gates(small[:, heads:].float(), small[:, :heads].float(), layer.a_log, layer.dt_bias)
-        inputs = mixed[:, :channels].to(memory.ring.dtype).float().contiguous()
         history = memory.ring[plan.slots[:, None], plan.before].float()
-        if self._is_chunked:
-            from kernels.causal_conv1d.conv import causal_conv1d
-
-            convolved, kept = causal_conv1d(inputs, layer.conv, history, plan.starts, longest=plan.longest)
-        else:
+        z = mixed[:, channels : channels + values].view(rows, heads, config.value_size)
+        if not self._is_chunked:
+            inputs = mixed[:, :channels].to(memory.ring.dtype).float()
             convolved, kept = conv_reference.causal_conv1d(inputs, layer.conv, history, plan.starts)
-        memory.ring[plan.slots[:, None], plan.last] = kept.to(memory.ring.dtype)
-
-        keys = config.key_channels
-        q, k, v = convolved[:, :keys], convolved[:, keys : 2 * keys], convolved[:, 2 * keys :]
-        q, k = normalise(
-            q.reshape(rows, config.key_heads, config.key_size), k.reshape(rows, config.key_heads, config.key_size)
-        )
-        v = v.reshape(rows, heads, config.value_size)
-        arguments = q.contiguous(), k.contiguous(), v.contiguous(), g, beta, memory.state[plan.slots], plan.starts
-        if self._is_chunked:
-            from kernels.gated_delta_rule.chunk import chunked
-
-            out, last = chunked(*arguments)
+            q, k = normalise(*self._heads(convolved)[:2])
+            v = self._heads(convolved)[2]
+            out, last = chunked_ragged(q, k, v, g, beta, memory.state[plan.slots], plan.starts)
+            normed = gated_norm(out, z.float(), layer.norm, config.norm_epsilon)
         else:
-            out, last = chunked_ragged(*arguments)
+            from kernels.causal_conv1d.conv import causal_conv1d
+            from kernels.rms_norm.norm import gated_rms_norm
+
+            convolved, kept = causal_conv1d(
+                mixed,
+                layer.conv,
+                history,
+                plan.starts,
+                longest=plan.longest,
+                heads=(config.key_heads, config.key_size),
+                ring=memory.ring.dtype,
+                dtype=self._rows_type,
+            )
+            q, k, v = self._heads(convolved)
+            out, last = chunked(q, k, v, g, beta, memory.state[plan.slots], plan.starts, chunks=plan.blocks)
+            normed = gated_rms_norm(out, z, layer.norm, config.norm_epsilon, dtype=self._rows_type)
+        memory.ring[plan.slots[:, None], plan.last] = kept.to(memory.ring.dtype)
         memory.state[plan.slots] = last
-        z = mixed[:, channels : channels + values].reshape(rows, heads, config.value_size)
-        return held.outward.product(gated_norm(out, z.float(), layer.norm, config.norm_epsilon).view(rows, -1))
+        return held.outward.product(normed.view(rows, -1))
+
+    def _heads(self, convolved: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """q, k and v of rows after the convolution."""
+        config, keys = self._config, self._config.key_channels
+        q, k, v = convolved[:, :keys], convolved[:, keys : 2 * keys], convolved[:, 2 * keys :]
+        by_key, by_value = (-1, config.key_size), (-1, config.value_size)
+        return q.unflatten(1, by_key), k.unflatten(1, by_key), v.unflatten(1, by_value)
 
     def _attention(
         self, x: torch.Tensor, layer: AttentionLayer, held: AttentionMatrices, memory: PageMemory, plan: RaggedPlan
     ) -> torch.Tensor:
         config, rows, size = self._config, x.shape[0], self._config.head_size
         wide = config.kv_heads * size
+        if self._is_paged:
+            return held.outward.product(self._attended(held.inward.product(x).contiguous(), layer, memory, plan))
         projected = held.inward.product(x).float()
         q, gate = projected[:, : -2 * wide].view(rows, config.heads, 2, size).unbind(2)
         keys = projected[:, -2 * wide : -wide].view(rows, config.kv_heads, size)
@@ -176,12 +213,60 @@ class RaggedForward:
         write_rows(memory.keys, plan.pages, plan.offsets, keys)
         write_rows(memory.values, plan.pages, plan.offsets, self._rotate(values))
         parts = [
-            self._attend(
-                q[at].to(self._gathered),
-                gather(memory.keys, page_ids, chunk.end, self._gathered),
-                gather(memory.values, page_ids, chunk.end, self._gathered),
+            attend_masked(
+                q[at],
+                gather(memory.keys, page_ids, chunk.end, torch.float32),
+                gather(memory.values, page_ids, chunk.end, torch.float32),
             )
             for chunk, at, page_ids in zip(plan.chunks, plan.rows, plan.held, strict=True)
         ]
         attended = self._rotate(torch.cat(parts), inverse=True)
         return held.outward.product((attended * torch.sigmoid(gate)).view(rows, -1))
+
+    def _attended(
+        self, mixed: torch.Tensor, layer: AttentionLayer, memory: PageMemory, plan: RaggedPlan
+    ) -> torch.Tensor:
+        """The same between its products by the kernels of the decode step, around flash attention; bfloat16."""
+        from kernels.paged_attention.device import leave_kernel, prepare_kernel
+
+        config, size, device = self._config, self._config.head_size, mixed.device
+        sign, small = constants(size, device)
+        shape = {"HEADS": config.heads, "SIZE": size, "ROOT": small.shape[0]}
+        rows = mixed.shape[0]
+        q = torch.empty(rows, config.heads, size, dtype=torch.bfloat16, device=device)
+        for at, page_ids in zip(plan.rows, plan.held, strict=True):
+            # Each row as a sequence of its own, all of them with the chunk's block table.
+            prepare_kernel[(at.stop - at.start, config.heads + 2 * config.kv_heads)](
+                mixed[at],
+                layer.q_norm,
+                layer.k_norm,
+                self._cos,
+                self._sin,
+                sign,
+                small,
+                plan.positions[at],
+                page_ids,
+                q[at],
+                memory.keys,
+                memory.values,
+                1,
+                0,
+                rows,
+                PARTS=1,
+                KV_HEADS=config.kv_heads,
+                HALF=self._cos.shape[1],
+                PAGE=self._memory.page_tokens,
+                OVERLAP=False,
+                num_warps=2,
+                **shape,
+            )
+        keys, values = (
+            torch.cat(
+                [gather(pool, held, chunk.end, q.dtype) for chunk, held in zip(plan.chunks, plan.held, strict=True)]
+            )
+            for pool in (memory.keys, memory.values)
+        )
+        attended = attend_flash(q, keys, values, plan.starts, plan.key_starts, plan.longest, plan.most_keys)
+        out = torch.empty(rows, config.heads * size, dtype=torch.bfloat16, device=device)
+        leave_kernel[(rows, config.heads)](attended, mixed, sign, small, out, mixed.shape[1], num_warps=2, **shape)
+        return out
