@@ -32,7 +32,7 @@ from billing.money import format_nano, to_decimal
 from inference_grpc.events import Usage
 from portal.quotas import snapshot
 from portal.quotas.snapshot import QuotaLimit
-from portal.quotas.use import counted_input, used_in
+from portal.quotas.use import counted_input, used_with
 
 logger = logging.getLogger(__name__)
 
@@ -103,8 +103,11 @@ class Reservation:
     lease_id: UUID
     plan: Plan
     hold_nano: int
-    # Remaining and reset in ms of each hard bucket of the plan, as the reservation left it.
-    buckets: list[int]
+    input_tokens: int
+    output_tokens: int
+    # When it was made, in us, and the values of the plan's counters then.
+    now_us: int = 0
+    values: bytes = b""
     is_settled: bool = False
 
 
@@ -149,7 +152,15 @@ class Admission:
     async def reserve(self, caller: Caller, request_id: UUID, demand: Demand) -> Reservation:
         """Raises ApiError: a limit, no credit, or no Valkey. Then nothing is taken, or it is given back."""
         plan = await self._plan(caller, demand.model)
-        reservation = Reservation(caller.organization_id, request_id, request_id, plan, demand.hold_nano, [])
+        reservation = Reservation(
+            caller.organization_id,
+            request_id,
+            request_id,
+            plan,
+            demand.hold_nano,
+            demand.input_tokens,
+            demand.output_tokens,
+        )
         was_connected = self._valkey.is_connected
         try:
             answer = await self._reserve(caller.organization_id, request_id, plan, demand)
@@ -164,7 +175,7 @@ class Admission:
             raise _limit_refusal(plan.of(quota_id), caller, remaining=remaining, reset_ms=reset_ms, demand=demand)
         if answer[0] == b"credit":
             raise _credit_refusal(int(answer[1]), demand)
-        _, _, exceeded, *reservation.buckets = answer
+        _, exceeded, reservation.now_us, reservation.values = answer
         self._live[request_id] = reservation
         for quota_id in exceeded:
             await self._note_exceeded(reservation, plan.of(quota_id).quota)
@@ -255,17 +266,26 @@ class Admission:
             raise ApiError("store_unavailable", "The service cannot check credit right now; try again.") from error
 
     async def _load_window(self, organization_id: int, limit: AppliedLimit) -> None:
+        """With what calls that run have reserved, where Valkey has lost it: their ends correct it."""
         assert limit.window_start is not None
         assert limit.window_end is not None
-        used = await in_thread(
-            used_in,
-            organization_id,
-            limit.quota,
-            limit.window_start,
-            limit.window_end,
-            settings.CACHED_TOKEN_LIMIT_PERCENT,
-        )
-        await self._valkey.run(_LOAD_WINDOW, [counters.key(organization_id)], [limit.scope, limit.counter, used])
+        for attempt in range(LOAD_ATTEMPTS):
+            lost = credit.calls_without_plan(await self._valkey.call("HGETALL", credit.key(organization_id)))
+            found = await in_thread(
+                used_with,
+                organization_id,
+                limit.quota,
+                limit.window_start,
+                limit.window_end,
+                settings.CACHED_TOKEN_LIMIT_PERCENT,
+                lost,
+            )
+            parts: list[Argument] = [each for call_id, part in found.parts.items() for each in (str(call_id), part)]
+            kind = counters.kind_place(limit.quota.kind)
+            is_last = int(attempt == LOAD_ATTEMPTS - 1)
+            arguments: list[Argument] = [limit.scope, limit.counter, kind, found.used, is_last, *parts]
+            if await self._valkey.run(_LOAD_WINDOW, _keys(organization_id), arguments) >= 0:
+                return
 
     # Settle -------------------------------------------------------------------------------------
 
@@ -404,9 +424,7 @@ def _credit_refusal(available_nano: int, demand: Demand) -> ApiError:
 def rate_headers(reservation: Reservation, style: ErrorStyle) -> list[tuple[str, str]]:
     """The rate-limit headers of a dialect: the tightest per-minute limit of each kind."""
     tightest: dict[str, tuple[int, int, int]] = {}
-    for limit, remaining, reset_ms in zip(
-        reservation.plan.hard_buckets, reservation.buckets[::2], reservation.buckets[1::2], strict=True
-    ):
+    for limit, remaining, reset_ms in reservation.plan.hard_buckets(reservation.now_us, reservation.values):
         if limit.quota.kind in _HEADER_KINDS[style]:
             row = (remaining, limit.quota.limit, reset_ms)
             tightest[limit.quota.kind] = min(tightest.get(limit.quota.kind, row), row)

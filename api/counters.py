@@ -10,6 +10,7 @@ import struct
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import ceil, floor
 from typing import Literal
 
 from portal.quotas.snapshot import Limits, QuotaLimit
@@ -19,6 +20,7 @@ from portal.quotas.use import window_bounds
 PARTS_LIMIT = 20_000
 KINDS = ("requests", "input_tokens", "output_tokens", "tokens", "spend")
 DAYS = 1 << 20
+MINUTE_US = 60_000_000
 _FORMS = {("bucket", True): 1, ("bucket", False): 2, ("window", True): 3, ("window", False): 4}
 
 Form = Literal["bucket", "window", "lease"]
@@ -47,16 +49,25 @@ class AppliedLimit:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`packed` is the scripts' form, empty without limits; `hard_buckets` are those whose state reserve.lua reports, in
-    its order."""
+    """`packed` is the scripts' form, empty without limits; `counted` are the limits without leases, in its order."""
 
     limits: tuple[AppliedLimit, ...]
-    hard_buckets: tuple[AppliedLimit, ...]
+    counted: tuple[AppliedLimit, ...]
     lease_keys: tuple[str, ...]
     packed: bytes
 
     def of(self, quota_id: int) -> AppliedLimit:
         return next(limit for limit in self.limits if limit.quota.id == quota_id)
+
+    def hard_buckets(self, now_us: int, values: bytes) -> list[tuple[AppliedLimit, int, int]]:
+        """Each hard limit per minute with what is left of it and when it is full again in ms, from what reserve.lua
+        answered."""
+        found = []
+        for limit, (value,) in zip(self.counted, struct.iter_unpack("<d", values), strict=True):
+            if limit.form == "bucket" and limit.is_hard:
+                left = (MINUTE_US - (value - now_us)) * limit.quota.limit / MINUTE_US
+                found.append((limit, max(0, floor(left + 0.000001)), ceil((value - now_us) / 1000)))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +75,15 @@ class _Part:
     """The limits of the organization, a project, a key or a member."""
 
     limits: tuple[AppliedLimit, ...]
-    hard_buckets: tuple[AppliedLimit, ...]
+    counted: tuple[AppliedLimit, ...]
     lease_keys: tuple[str, ...]
     # Those of all models and those of one are scopes of their own.
     scope_count: int
     # As the plan has them.
     scopes: bytes
-    numbers: bytes
+    forms: bytes
+    kinds: bytes
+    sizes: bytes
     leases: bytes
 
 
@@ -110,13 +123,15 @@ class Planner:
         lease_keys = tuple(key for part in parts for key in part.lease_keys)
         return Plan(
             limits=tuple(limit for part in parts for limit in part.limits),
-            hard_buckets=tuple(limit for part in parts for limit in part.hard_buckets),
+            counted=tuple(limit for part in parts for limit in part.counted),
             lease_keys=lease_keys,
             packed=b"".join(
                 (
                     struct.pack("<B", sum(part.scope_count for part in parts)),
                     *(part.scopes for part in parts),
-                    *(part.numbers for part in parts),
+                    *(part.forms for part in parts),
+                    *(part.kinds for part in parts),
+                    *(part.sizes for part in parts),
                     struct.pack("<B", len(lease_keys)),
                     *(part.leases for part in parts),
                 )
@@ -146,7 +161,24 @@ class Planner:
 
 def key(organization_id: int) -> str:
     """Of the hash that holds an organization's counters."""
-    return f"use:{organization_id}"
+    return f"counts:{organization_id}"
+
+
+def read(packed: bytes) -> dict[int, float]:
+    """The counters in a field of that hash, with their values (scripts/counters.lua)."""
+    if not packed:
+        return {}
+    count = packed[0]
+    numbers = [number for (number,) in struct.iter_unpack("<d", packed[1:])]
+    rest = numbers[2 * count :]
+    found = {int(counter): value for counter, value in zip(rest[::2], rest[1::2], strict=True)}
+    return found | {int(counter): value for counter, value in zip(numbers, numbers[count : 2 * count], strict=False)}
+
+
+def write(values: dict[int, float]) -> bytes:
+    """The same the other way."""
+    count = len(values)
+    return struct.pack(f"<B{count}d{count}d", count, *values, *values.values())
 
 
 def _make_part(limits: list[AppliedLimit]) -> _Part:
@@ -158,11 +190,13 @@ def _make_part(limits: list[AppliedLimit]) -> _Part:
     counted = [limit for group in by_scope.values() for limit in group]
     return _Part(
         limits=tuple(limits),
-        hard_buckets=tuple(limit for limit in counted if limit.form == "bucket" and limit.is_hard),
+        counted=tuple(counted),
         lease_keys=tuple(_lease_key(limit) for limit in leases),
         scope_count=len(by_scope),
-        scopes=b"".join(_pack_text(scope) + struct.pack("<B", len(group)) for scope, group in by_scope.items()),
-        numbers=b"".join(_pack_limit(limit) for limit in counted),
+        scopes=b"".join(_pack_text(scope) + _pack_header(group) for scope, group in by_scope.items()),
+        forms=bytes(_FORMS[limit.form, limit.is_hard] for limit in counted),
+        kinds=bytes(kind_place(limit.quota.kind) for limit in counted),
+        sizes=b"".join(struct.pack("<d", _size(limit)) for limit in counted),
         leases=b"".join(
             _pack_text(_lease_key(limit)) + struct.pack("<Bdd", limit.is_hard, limit.quota.limit, limit.quota.id)
             for limit in leases
@@ -174,9 +208,21 @@ def _lease_key(limit: AppliedLimit) -> str:
     return f"live:{limit.scope}"
 
 
-def _pack_limit(limit: AppliedLimit) -> bytes:
-    form, kind = _FORMS[limit.form, limit.is_hard], KINDS.index(limit.quota.kind) + 1
-    return struct.pack("<BBdd", form, kind, limit.quota.limit, limit.counter)
+def kind_place(kind: str) -> int:
+    """Its place in the amounts of a call, as the scripts count."""
+    return KINDS.index(kind) + 1
+
+
+def _size(limit: AppliedLimit) -> float:
+    if limit.form == "window":
+        return limit.quota.limit
+    return MINUTE_US / limit.quota.limit if limit.quota.limit else 0
+
+
+def _pack_header(limits: list[AppliedLimit]) -> bytes:
+    count = len(limits)
+    header = struct.pack(f"<B{count}d", count, *(limit.counter for limit in limits))
+    return struct.pack("<H", len(header)) + header
 
 
 def _pack_text(text: str) -> bytes:

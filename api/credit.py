@@ -12,6 +12,7 @@ token still stands; else the refresh starts over. Reservations may go on: the co
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ _WITH_COUNTERS = ("reserve", "settle", "load_window", "commit_refresh")
 # A reservation has its opening row within milliseconds. One without a row after this time is of a gateway that died
 # in between.
 LOST_AFTER = timedelta(minutes=2)
+# Of a running call that was loaded; one that was reserved has a plan, the other fields are no calls.
+_WITHOUT_PLAN = re.compile(rb"\d+:\d+(\*|$)")
 # Calls begun this long before a refresh, or later, are asked about one by one; covers the clocks of several gateways.
 CLOCK_MARGIN = timedelta(seconds=5)
 
@@ -74,6 +77,12 @@ def _run(name: str, organization_id: int, *arguments: str | int) -> Any:  # as t
     return snapshot.client().eval(
         script_source(name), 2, key(organization_id), counters.key(organization_id), *arguments
     )
+
+
+def calls_without_plan(fields: list[bytes]) -> list[UUID]:
+    """Of names and values of the hash: the running calls that Valkey had lost, and that came back from PostgreSQL."""
+    calls = zip(fields[::2], fields[1::2], strict=True)
+    return [UUID(name.decode()) for name, value in calls if _WITHOUT_PLAN.match(value)]
 
 
 def adjust(organization_id: int, delta_nano: int) -> None:

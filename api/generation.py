@@ -335,6 +335,8 @@ class Generation:
             end_user=end_user[:END_USER_LIMIT],
             expects_receipt=deployment.backend.keeps_receipts,
             attempt=attempt_of(self.request_id),
+            reserved_input_tokens=self.reservation.input_tokens,
+            reserved_output_tokens=self.reservation.output_tokens,
         )
 
     # Ending -------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 -- Set the credit to what PostgreSQL says, minus what runs, and correct the limits of calls that nobody settled. Void when
 -- something moved it since `begin`.
 --
--- KEYS[1] credit, KEYS[2] use. ARGV: token, limit in nano-units (balance and credit limit, holds not deducted), age in ms past which
+-- KEYS[1] credit, KEYS[2] counts. ARGV: token, limit in nano-units (balance and credit limit, holds not deducted), age in ms past which
 -- a hold without a record is dropped, number of closed calls, for each of them id, requests, input tokens, output tokens
 -- and cost, then id and hold of each started record.
 -- returns {"void"} or {"ok", available before ("" if none), available now}
@@ -27,13 +27,12 @@ local fields = redis.call('HGETALL', key)
 for index = 1, #fields, 2 do
   local id, value = fields[index], fields[index + 1]
   if id ~= 'available' then
-    local hold, since_ms, reserved, plan = read_call(value)
+    local hold, since_ms, reserved, plan, loaded = read_call(value)
     local is_lost = not started[id] and now_ms - since_ms > tonumber(ARGV[3])
     if closed[id] or is_lost then
       redis.call('HDEL', key, id)
-      -- One that was loaded from PostgreSQL has no plan; the windows that were loaded with it are short of it until they
-      -- end, which only its gateway could mend.
-      if plan then correct(KEYS[2], plan, reserved, closed[id] or amounts_of(0, 0, 0, 0)) end
+      local used = closed[id] or amounts_of(0, 0, 0, 0)
+      if reserved then correct(KEYS[2], plan, reserved, used) else correct_loaded(KEYS[2], loaded, used) end
     else
       take(hold)
     end

@@ -1,26 +1,30 @@
 -- What reserve.lua, settle.lua, load_window.lua and commit_refresh.lua share: the counters of limits. It is put before
 -- each of them.
 --
--- use:{organization}   a hash: for each scope that limits calls (organization:1, api_key:7, project:3:a-model …) its slots,
---                      packed: which counter, and its value: when a bucket will be full again, in us; or what is used of
---                      a window; less than 0 where that is not known
+-- counts:{organization} a hash: for each scope that limits calls (organization:1, api_key:7, project:3:a-model …) its slots,
+--                      packed: a header, a value for each counter of the header, then pairs of a counter and its value for
+--                      limits that were removed, and for windows that calls under way began in. A header is the number of
+--                      counters and the counters. A value is when a bucket will be full again, in us; or what is used
+--                      of a window; less than 0 where that is not known
 -- live:{scope}         a sorted set of running calls by expiry of their leases in ms
 --
--- A plan (api/counters.py packs it) lists the counters of a call: of each scope its name and number of limits; of each
--- limit, in the same order, form, kind, limit, counter; of each lease its key, 1 where it is hard, limit, quota id. Kinds
--- are places in the amounts of a call: requests, input tokens, output tokens, tokens, spend. A counter is the quota's id
--- times DAYS, plus the number of the day when the window began.
+-- A plan (api/counters.py packs it) lists the counters of a call: of each scope its name and header; then of all of them in
+-- that order a column each of forms, kinds and sizes; then of each lease its key, 1 where it is hard, limit, quota id.
+-- Kinds are places in the amounts of a call: requests, input tokens, output tokens, tokens, spend. The size of a window is
+-- its limit, that of a bucket the time in us that one unit takes to come back, 0 where the limit is 0. A counter is the
+-- quota's id times DAYS, plus the number of the day when the window began.
 --
--- Packed numbers in one hash cost a fraction of a field or a key for each (docs/adr/0131-counters-are-packed.md). They
--- are exact up to 2^53: a spend of nine million in a window; above that a call may be rounded by a nano-unit.
-local HARD_BUCKET, SOFT_BUCKET, HARD_WINDOW = 1, 2, 3
+-- Packed numbers in one hash cost a fraction of a field or a key for each (docs/adr/0131-counters-are-packed.md): what a
+-- limit costs here is what its loops do, so they do little. Numbers are exact up to 2^53: a spend of nine million in a
+-- window; above that a call may be rounded by a nano-unit.
+local SOFT_BUCKET, HARD_WINDOW = 2, 3
 local DAYS = 1048576
 local MINUTE_US = 60000000
 -- Counters that no call moves go away: windows are counted again from PostgreSQL, a full bucket needs no counter.
 local IDLE_S = 86400
-local LIMIT, SLOT, SLOT_BYTES = 'BBdd', 'dd', 16
--- Slots of limits that were removed, and of windows that calls under way began in. The newest are kept.
-local SPARE_SLOTS = 16
+local PAIR, PAIR_BYTES = 'dd', 16
+-- The newest are kept.
+local SPARE_PAIRS = 16
 
 -- Lua prints large numbers with an exponent; these are whole.
 local function whole(number) return string.format('%.0f', number) end
@@ -30,105 +34,154 @@ local function amounts_of(requests, input, output, spend)
   return {tonumber(requests), input, output, input + output, tonumber(spend)}
 end
 
--- The hold of a running call, and what it reserved of limits: nil for one that was loaded from PostgreSQL.
+-- A running call: its hold and its start; then of one that was reserved here what it reserved of limits, and its plan; or
+-- of one that was loaded from PostgreSQL what windows were loaded with of it (load_window.lua).
 local function read_call(value)
-  local hold, since_ms, input, output, plan = string.match(value, '^(%d+):(%d+):(%d+):(%d+):(.*)$')
-  if hold then return hold, tonumber(since_ms), amounts_of(1, input, output, hold), plan end
-  hold, since_ms = string.match(value, '^(%d+):(%d+)$')
-  return hold, tonumber(since_ms)
+  -- The rest may be long, so no pattern walks over it.
+  local hold, since_ms, input, output, rest = string.match(value, '^(%d+):(%d+):(%d+):(%d+)|()')
+  if hold then return hold, tonumber(since_ms), amounts_of(1, input, output, hold), string.sub(value, rest) end
+  hold, since_ms, rest = string.match(value, '^(%d+):(%d+)%*?()')
+  return hold, tonumber(since_ms), nil, nil, string.sub(value, rest)
 end
 
--- The slots of `count` counters in the plan's order, then the newest of the others.
-local function align(packed, limits, first, count)
-  local found, spare, values = {}, {}, {struct.unpack('<' .. string.rep(SLOT, #packed / SLOT_BYTES), packed)}
-  local aligned = {}
-  for place = 1, #values - 1, 2 do found[values[place]] = found[values[place]] or values[place + 1] end
-  for index = first, first + count - 1 do
-    local counter = limits[4 * index]
-    aligned[#aligned + 1] = struct.pack('<dd', counter, found[counter] or -1)
+-- Counters and values of the packed slots of a scope, in their order.
+local function pairs_of(packed)
+  local found = {}
+  if packed == '' then return found end
+  local count = string.byte(packed)
+  for index = 1, count do
+    found[2 * index - 1] = struct.unpack('<d', packed, 8 * index - 6)
+    found[2 * index] = struct.unpack('<d', packed, 8 * (count + index) - 6)
+  end
+  for position = 16 * count + 2, #packed, PAIR_BYTES do
+    found[#found + 1], found[#found + 2] = struct.unpack('<dd', packed, position)
+  end
+  return found
+end
+
+-- The values of the header's counters, and the newest of the other pairs, both packed.
+local function align(packed, header)
+  local found, rest, order = {}, {}, pairs_of(packed)
+  for place = 1, #order, 2 do found[order[place]] = found[order[place]] or order[place + 1] end
+  local values = {}
+  for index = 1, string.byte(header) do
+    local counter = struct.unpack('<d', header, 8 * index - 6)
+    values[index] = struct.pack('<d', found[counter] or -1)
     found[counter] = nil
   end
-  for place = 1, #values - 1, 2 do
-    if found[values[place]] and #spare < SPARE_SLOTS then
-      spare[#spare + 1] = struct.pack('<dd', values[place], values[place + 1])
+  for place = 1, #order, 2 do
+    if found[order[place]] and #rest < SPARE_PAIRS then
+      rest[#rest + 1] = struct.pack('<dd', order[place], found[order[place]])
+      found[order[place]] = nil
     end
   end
-  return table.concat(aligned), table.concat(spare)
+  return table.concat(values), table.concat(rest)
 end
 
--- A plan with the counters as they are: its scopes, limits (four numbers each) and slots (two each), in the same order.
+-- A plan with the counters as they are: columns of forms, kinds, sizes and values in the plan's order.
 local function open(key, plan)
   local scope_count, position = struct.unpack('<B', plan)
-  local opened = {names = {}, counts = {}, spares = {}, total = 0, scope_count = scope_count}
-  local names, counts, total = opened.names, opened.counts, 0
+  local names, headers, total = {}, {}, 0
   for scope = 1, scope_count do
-    names[scope], counts[scope], position = struct.unpack('<Hc0B', plan, position)
-    total = total + counts[scope]
+    names[scope], headers[scope], position = struct.unpack('<Hc0Hc0', plan, position)
+    total = total + string.byte(headers[scope])
   end
-  opened.total, opened.position = total, position
+  local opened = {names = names, headers = headers, rests = {}, total = total, position = position}
   if total == 0 then return opened end
-  local limits = {struct.unpack('<' .. string.rep(LIMIT, total), plan, position)}
-  opened.limits, opened.position = limits, limits[4 * total + 1]
-  local packed, is_aligned = redis.call('HMGET', key, unpack(names)), true
+  opened.forms = {string.byte(plan, position, position + total - 1)}
+  opened.kinds = {string.byte(plan, position + total, position + 2 * total - 1)}
+  opened.sizes = {struct.unpack('<' .. string.rep('d', total), plan, position + 2 * total)}
+  opened.position = opened.sizes[total + 1]
+  local packed = redis.call('HMGET', key, unpack(names))
   for scope = 1, scope_count do
-    local bytes = counts[scope] * SLOT_BYTES
-    if packed[scope] and #packed[scope] > bytes then
-      opened.spares[scope] = string.sub(packed[scope], bytes + 1)
-      packed[scope] = string.sub(packed[scope], 1, bytes)
-    elseif not packed[scope] or #packed[scope] < bytes then
-      packed[scope], is_aligned = packed[scope] or '', false
+    local header, whole_scope = headers[scope], packed[scope] or ''
+    local first, last = #header + 1, 2 * #header - 1
+    if string.sub(whole_scope, 1, first - 1) == header then
+      packed[scope] = string.sub(whole_scope, first, last)
+      if #whole_scope > last then opened.rests[scope] = string.sub(whole_scope, last + 1) end
+    else
+      packed[scope], opened.rests[scope] = align(whole_scope, header)
     end
   end
-  local slots = is_aligned and {struct.unpack('<' .. string.rep(SLOT, total), table.concat(packed))}
-  for index = 1, total do
-    if not is_aligned then break end
-    is_aligned = slots[2 * index - 1] == limits[4 * index]
-  end
-  if not is_aligned then
-    local first = 1
-    for scope = 1, scope_count do
-      local whole_scope = packed[scope] .. (opened.spares[scope] or '')
-      packed[scope], opened.spares[scope] = align(whole_scope, limits, first, counts[scope])
-      first = first + counts[scope]
-    end
-    slots = {struct.unpack('<' .. string.rep(SLOT, total), table.concat(packed))}
-  end
-  opened.slots = slots
+  opened.values = {struct.unpack('<' .. string.rep('d', total), table.concat(packed))}
   return opened
 end
 
--- Write the slots back; `life` is EX and seconds, or KEEPTTL.
+-- The counter at a place of the columns.
+local function counter_at(opened, index)
+  for _, header in ipairs(opened.headers) do
+    local count = string.byte(header)
+    if index <= count then return (struct.unpack('<d', header, 8 * index - 6)) end
+    index = index - count
+  end
+end
+
+-- Write the values back and return them packed; `life` is EX and seconds, or KEEPTTL.
 local function save(key, opened, ...)
-  if opened.total == 0 then return end
-  local packed = struct.pack('<' .. string.rep(SLOT, opened.total), unpack(opened.slots, 1, 2 * opened.total))
+  if opened.total == 0 then return '' end
+  local packed = struct.pack('<' .. string.rep('d', opened.total), unpack(opened.values, 1, opened.total))
   local command, at = {'HSETEX', key, ...}, 1
-  local last = #command
-  command[last + 1], command[last + 2] = 'FIELDS', opened.scope_count
-  last = last + 2
-  for scope = 1, opened.scope_count do
-    local bytes = opened.counts[scope] * SLOT_BYTES
-    command[last + 1] = opened.names[scope]
-    command[last + 2] = string.sub(packed, at, at + bytes - 1) .. (opened.spares[scope] or '')
+  local last = #command + 2
+  command[last - 1], command[last] = 'FIELDS', #opened.names
+  for scope, name in ipairs(opened.names) do
+    local header = opened.headers[scope]
+    local bytes = #header - 1
+    command[last + 1] = name
+    command[last + 2] = header .. string.sub(packed, at, at + bytes - 1) .. (opened.rests[scope] or '')
     last, at = last + 2, at + bytes
   end
   redis.call(unpack(command))
+  return packed
 end
 
--- Move the counters of a call from what it reserved to what it took. A counter that is not known stays so.
-local function correct(key, plan, reserved, used)
+-- Move the counters of a call from what it reserved to what it took. A counter that is not known stays so. `loaded`, of a
+-- call that was loaded from PostgreSQL: what windows have of it, by counter.
+local function correct(key, plan, reserved, used, loaded)
   if plan == '' then return end
   local missing, is_moved = {}, false
   for kind = 1, 5 do missing[kind] = used[kind] - reserved[kind] end
   local opened = open(key, plan)
-  local limits, slots = opened.limits, opened.slots
+  local forms, kinds, sizes, values = opened.forms, opened.kinds, opened.sizes, opened.values
   for index = 1, opened.total do
-    local base, place = 4 * index, 2 * index
-    local delta, limit = missing[limits[base - 2]], limits[base - 1]
-    if delta ~= 0 and limit > 0 and slots[place] >= 0 then
-      if limits[base - 3] < HARD_WINDOW then delta = delta * MINUTE_US / limit end
-      slots[place], is_moved = slots[place] + delta, true
+    local delta, value = missing[kinds[index]], values[index]
+    if loaded then delta = delta - (loaded[counter_at(opened, index)] or 0) end
+    if delta ~= 0 and value >= 0 then
+      values[index] = forms[index] < HARD_WINDOW and value + delta * sizes[index] or value + delta
+      is_moved = true
     end
   end
   -- Their life is that which the reservation gave them.
   if is_moved then save(key, opened, 'KEEPTTL') end
+end
+
+-- What windows were loaded with of a call: scope, counter, kind and amount of each.
+local function each_loaded(loaded)
+  local position = 1
+  return function()
+    if position > #loaded then return end
+    local scope, counter, kind, amount
+    scope, counter, kind, amount, position = struct.unpack('<Hc0dBd', loaded, position)
+    return scope, counter, kind, amount
+  end
+end
+
+-- Move the windows that were loaded with a call to what it took, where nobody has its plan any more.
+local function correct_loaded(key, loaded, used)
+  for scope, counter, kind, amount in each_loaded(loaded) do
+    local packed = redis.call('HGET', key, scope) or ''
+    local order = pairs_of(packed)
+    local count, delta = packed ~= '' and string.byte(packed) or 0, used[kind] - amount
+    for place = 1, #order, 2 do
+      if order[place] == counter then
+        if delta ~= 0 and order[place + 1] >= 0 then
+          local index = (place + 1) / 2
+          local at = index <= count and 8 * (count + index) - 6 or 16 * index - 6
+          local value = struct.pack('<d', order[place + 1] + delta)
+          packed = string.sub(packed, 1, at - 1) .. value .. string.sub(packed, at + 8)
+          redis.call('HSETEX', key, 'KEEPTTL', 'FIELDS', 1, scope, packed)
+        end
+        break
+      end
+    end
+  end
 end

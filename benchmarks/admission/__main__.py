@@ -12,7 +12,6 @@ import asyncio
 import os
 import platform
 import statistics
-import struct
 import time
 import uuid
 from collections import Counter, defaultdict
@@ -238,10 +237,10 @@ class Rig:
         for first in range(0, most_keys, 10_000):
             async with self.general.pipeline(transaction=False) as pipe:
                 for key_id in range(first, min(first + 10_000, most_keys)):
-                    slots: defaultdict[Any, Any] = defaultdict(bytes)  # as the client's types want it
+                    values: defaultdict[str, dict[int, float]] = defaultdict(dict)
                     for limit in self.plan(12, key_id).limits:
-                        value = soon if limit.form == "bucket" else 0
-                        slots[limit.scope] += struct.pack("<dd", limit.counter, value)
+                        values[limit.scope][limit.counter] = soon if limit.form == "bucket" else 0
+                    slots: dict[Any, Any] = {scope: counters.write(each) for scope, each in values.items()}
                     pipe.hset(counters.key(ORGANIZATION), mapping=slots)
                 await pipe.execute()
 

@@ -52,6 +52,9 @@ class UsageRecord(models.Model):
     status = models.CharField(max_length=10, choices=RecordStatus)
     # Held against the balance while started.
     hold_nano = models.BigIntegerField()
+    # What limits hold for it meanwhile: estimates.
+    reserved_input_tokens = models.BigIntegerField(db_default=0, default=0)
+    reserved_output_tokens = models.BigIntegerField(db_default=0, default=0)
     started_at = models.DateTimeField()
 
     finished_at = models.DateTimeField(null=True)

@@ -15,6 +15,7 @@ from billing.usage.models import RecordStatus, UsageAdjustment, UsageRecord
 
 __all__ = [
     "EVERYTHING",
+    "Call",
     "FinishedCall",
     "Only",
     "Ranking",
@@ -24,6 +25,7 @@ __all__ = [
     "UsagePage",
     "UsageSum",
     "active_by_deployment",
+    "calls_of",
     "counts_of",
     "finished_calls",
     "over_time",
@@ -121,7 +123,7 @@ def record(organization_id: int, request_id: UUID) -> RecordDetail | None:
 
 @dataclass(frozen=True, slots=True)
 class RecordCounts:
-    """What one finished request took; a failed one took no tokens of a limit."""
+    """What one request took, or may take; a failed one took no tokens of a limit."""
 
     requests: int
     prompt_tokens: int
@@ -142,6 +144,33 @@ def _counts(row: UsageRecord) -> RecordCounts:
     tokens = (row.prompt_tokens, row.cached_tokens, row.completion_tokens)
     prompt, cached, completion = (0, 0, 0) if row.status == RecordStatus.FAILED else tokens
     return RecordCounts(1, prompt, cached, completion, int(row.cost_nano))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One that runs, with what it may take at most, or one that ended, with what it took."""
+
+    project_id: int | None
+    api_key_id: int | None
+    model: str
+    started_at: datetime
+    is_running: bool
+    counts: RecordCounts
+
+
+def calls_of(request_ids: list[UUID]) -> dict[UUID, Call]:
+    """Of those that have a record. One query, none for an empty list."""
+    if not request_ids:
+        return {}
+    rows = UsageRecord.objects.filter(request_id__in=request_ids)
+    return {row.request_id: _call(row) for row in rows}
+
+
+def _call(row: UsageRecord) -> Call:
+    is_running = row.status == RecordStatus.STARTED
+    reserved = RecordCounts(1, row.reserved_input_tokens, 0, row.reserved_output_tokens, row.hold_nano)
+    counts = reserved if is_running else _counts(row)
+    return Call(row.project_id, row.api_key_id, row.model, row.started_at, is_running, counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,9 @@ class OpenRecord:
     expects_receipt: bool = True
     # Which try of its operation, from 1.
     attempt: int = 1
+    # What limits hold for it: estimates.
+    reserved_input_tokens: int = 0
+    reserved_output_tokens: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.attempt <= ATTEMPTS:
@@ -113,13 +116,15 @@ class FinishedRecord:
 
 _OPEN = """
 INSERT INTO billing_usage_record (request_id, organization_id, project_id, api_key_id, model, price_id, deployment_id,
-    protocol, is_stream, hold_nano, started_at, gateway_id, end_user, expects_receipt, attempt, status)
+    protocol, is_stream, hold_nano, started_at, gateway_id, end_user, expects_receipt, attempt,
+    reserved_input_tokens, reserved_output_tokens, status)
 SELECT opened.*, 'started'
   FROM unnest(%s::uuid[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[],
               %s::text[], %s::boolean[], %s::bigint[], %s::timestamptz[], %s::text[], %s::text[], %s::boolean[],
-              %s::smallint[])
+              %s::smallint[], %s::bigint[], %s::bigint[])
     AS opened (request_id, organization_id, project_id, api_key_id, model, price_id, deployment_id, protocol, is_stream,
-               hold_nano, started_at, gateway_id, end_user, expects_receipt, attempt)
+               hold_nano, started_at, gateway_id, end_user, expects_receipt, attempt, reserved_input_tokens,
+               reserved_output_tokens)
   JOIN billing_account account ON account.organization_id = opened.organization_id
   JOIN billing_price price ON price.id = opened.price_id AND price.currency = account.currency
     AND (price.organization_id IS NULL OR price.organization_id = opened.organization_id)
@@ -142,6 +147,8 @@ _OPEN_FIELDS = (
     "end_user",
     "expects_receipt",
     "attempt",
+    "reserved_input_tokens",
+    "reserved_output_tokens",
 )
 
 

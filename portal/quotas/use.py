@@ -6,8 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from django.db import connection, transaction
 from django.utils import timezone
 
 from billing.usage import selectors as usage
@@ -108,6 +110,37 @@ def used_in(organization_id: int, limit: QuotaLimit, start: datetime, end: datet
     return sum(measure(row, limit.kind, cached_percent) for row in rows if row.key in keys)
 
 
+@dataclass(frozen=True, slots=True)
+class WindowUse:
+    """What is used of a window, and which part of it are single calls."""
+
+    used: int
+    parts: dict[UUID, int]
+
+
+def used_with(
+    organization_id: int, limit: QuotaLimit, start: datetime, end: datetime, cached_percent: int, call_ids: list[UUID]
+) -> WindowUse:
+    """As `used_in`, and of these calls what those that run may take at most. All of one moment.
+
+    `parts` has each of the calls that the limit counts in the window, with what `used` holds of it, also those that
+    ended. Not inside of another transaction.
+    """
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        used = used_in(organization_id, limit, start, end, cached_percent)
+        calls = usage.calls_of(call_ids)
+        ids = _ids_of(organization_id, limit)
+    parts = {
+        call_id: measure(call.counts, limit.kind, cached_percent)
+        for call_id, call in calls.items()
+        if start <= call.started_at < end and _counts(limit, ids, organization_id, call)
+    }
+    running = sum(part for call_id, part in parts.items() if calls[call_id].is_running)
+    return WindowUse(used + running, parts)
+
+
 def keys_of(organization_id: int, limit: QuotaLimit) -> set[int]:
     """The keys that the limit's member made."""
     made = ApiKey.objects.filter(organization_id=organization_id, created_by_id=limit.scope_id)
@@ -116,13 +149,21 @@ def keys_of(organization_id: int, limit: QuotaLimit) -> set[int]:
 
 def running_of(organization_id: int, limit: QuotaLimit) -> int:
     """Calls under way that the limit counts. One or two queries."""
-    ids = keys_of(organization_id, limit) if limit.scope == "member" else {limit.scope_id}
+    ids = _ids_of(organization_id, limit)
+    return sum(row.count for row in running(organization_id) if _counts(limit, ids, organization_id, row))
 
-    def counts(row: Running) -> bool:
-        owner = {"organization": organization_id, "project": row.project_id}.get(limit.scope, row.api_key_id)
-        return owner in ids and limit.model in ("", row.model)
 
-    return sum(row.count for row in running(organization_id) if counts(row))
+def _ids_of(organization_id: int, limit: QuotaLimit) -> set[int]:
+    """Of the organization, the project or the keys that the limit is about."""
+    if limit.scope == "organization":
+        return {organization_id}
+    return keys_of(organization_id, limit) if limit.scope == "member" else {limit.scope_id}
+
+
+def _counts(limit: QuotaLimit, ids: set[int], organization_id: int, row: Running | usage.Call) -> bool:
+    """Whether the limit counts calls of this project, key and model."""
+    owner = {"organization": organization_id, "project": row.project_id}.get(limit.scope, row.api_key_id)
+    return owner in ids and limit.model in ("", row.model)
 
 
 def uses_of(organization: Organization, quotas: list[Quota], *, cached_percent: int) -> list[QuotaUse]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import subprocess
 import threading
 import time
@@ -10,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,7 @@ def counted(account: Account, limit: AppliedLimit) -> int | None:
     """What Valkey says is used of a window."""
     with redis.Redis.from_url(settings.VALKEY_URL) as raw:
         packed = raw.hget(counters.key(account.organization.id), limit.scope) or b""
-    slots = dict(struct.iter_unpack("<dd", packed))
+    slots = counters.read(packed)
     return int(slots[limit.counter]) if limit.counter in slots else None
 
 
@@ -162,6 +162,38 @@ def test_a_valkey_that_is_killed_under_load_comes_back_with_the_truth(
     assert set(snapshot.client().hkeys(credit.key(account.organization.id))) == {"available"}
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["its gateway lives", "its gateway dies too"])
+def test_calls_that_run_when_valkey_forgets_everything_are_counted_at_once(
+    own_valkey: Callable[..., OwnValkey], own_web: Callable[..., Web], engine: Engine, dies: bool
+) -> None:
+    """From their opening rows, as they reserved; and given back when they end, by whoever ends them."""
+    valkey = own_valkey(is_durable=False)
+    account = make_account(own_web(VALKEY_URL=valkey.server.url))
+    survivor = replace(account, web=own_web(VALKEY_URL=valkey.server.url))
+    set_limit(account, "requests", "day", 10**6)
+    set_limit(account, "output_tokens", "day", 10_000)
+    set_limit(account, "tokens", "month", 10**6, project=account.project)
+    set_limit(account, "spend", "lifetime", 10**12, api_key=account.api_key)
+    with callers(account, "PACE:20 TOKENS:300", max_tokens=2_000):
+        eventually(lambda: [row.status for row in account.records()] == ["started"] * CALLERS)
+        before = {limit.counter: counted(account, limit) for limit in windows(account)}
+        valkey.kill()
+        valkey.start()
+        # Four times 2,000 are reserved: 3,000 more have no room, with the first call that is answered at all.
+        answers = iter(lambda: survivor.post("SAY: hi", max_tokens=3_000).status_code, 200)
+        assert next(status for status in answers if status != 503) == 429
+        assert {row.status for row in account.records()} == {"started"}
+        assert {limit.counter: counted(account, limit) for limit in windows(account)} == before
+        if dies:
+            account.web.kill()
+            pull_receipts(account, engine)
+    eventually(lambda: all(record.status != "started" for record in account.records()))
+    eventually(lambda: repaired(account) if dies else counters_agree(account))
+    assert survivor.post("SAY: hi", max_tokens=3_000).status_code == 200
+    eventually(lambda: counters_agree(account))
+    survivor.assert_books_agree()
+
+
 def test_what_is_loaded_again_is_what_was_counted(web: Web) -> None:
     """After calls that ended in every way: the counters as they stand, and as PostgreSQL tells them."""
     account = make_account(web)
@@ -186,6 +218,17 @@ def test_what_is_loaded_again_is_what_was_counted(web: Web) -> None:
     eventually(lambda: counters_agree(account))
     requests, tokens, *_ = [counted(account, limit) for limit in windows(account)]
     assert (requests, tokens) > (before[0], before[1])
+
+
+def pull_receipts(account: Account, engine: Engine) -> None:
+    """Until none of the account's records is open."""
+
+    def receipts_came() -> bool:
+        pull_from(engine.address)
+        apply_receipts(source=engine_id(engine), receipts=[], grace=timedelta(0))
+        return all(record.status != "started" for record in account.records())
+
+    eventually(receipts_came)
 
 
 def repaired(account: Account) -> bool:
@@ -214,12 +257,7 @@ def test_a_gateway_that_is_killed_under_load_leaves_nothing_held(own_web: Callab
     for name, _ in leases:
         snapshot.client().zincrby(lease_key, -61_000, name)
 
-    def receipts_came() -> bool:
-        pull_from(engine.address)
-        apply_receipts(source=engine_id(engine), receipts=[], grace=timedelta(0))
-        return all(record.status != "started" for record in account.records())
-
-    eventually(receipts_came)
+    pull_receipts(account, engine)
     eventually(lambda: repaired(account))
     account.assert_books_agree()
     assert survivor.post("SAY: hi", max_tokens=3_000).status_code == 200
