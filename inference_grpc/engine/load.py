@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,10 +24,10 @@ from inference_grpc.engine.scheduler import Scheduler
 from inference_grpc.model.cuda.load import DeviceMissing, find_device
 from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.interface import DeviceModel, DraftLayerModel, Model
-from inference_grpc.model.load import load_model, load_on_gpu, open_checkpoint
+from inference_grpc.model.load import Opened, load_model, load_on_gpu, open_checkpoint
 from inference_grpc.model.load import weights_sha256 as hash_of
 from inference_grpc.model.packed_cache import PackedCache
-from inference_grpc.model.recipe import read_recipe
+from inference_grpc.model.recipe import AS_STORED, Recipe, read_recipe
 from inference_grpc.model.resolve import ModelNotFound, resolve_model
 from inference_grpc.text.chat_template import ChatTemplate
 from inference_grpc.text.hf_tokenizer import read_hf_tokenizer
@@ -47,7 +48,7 @@ def load(config: EngineConfig) -> TorchBackend:
         opened = open_checkpoint(path)
         metadata = opened.file.metadata if opened.file is not None else read_hf_tokenizer(path)
         tokenizer = ModelTokenizer(metadata)
-        recipe = read_recipe(config.precision)
+        recipe = _recipe(config, opened)
         if config.device == "cuda":
             find_device()
         if problem := weights_refusal(config, opened, recipe, free_bytes(config.device)):
@@ -68,9 +69,9 @@ def load(config: EngineConfig) -> TorchBackend:
     except DeviceMissing as error:
         raise ConfigError(f"ENGINE_DEVICE (--device) is {config.device!r}: {error}") from error
     model = loaded.model
-    if config.draft_tokens and not model.checks_guesses:
+    if config.draft_tokens and not model.verifies_drafts:
         raise ConfigError(
-            f"ENGINE_DRAFT_TOKENS (--draft-tokens) is {config.draft_tokens}: steps on {model.device} check no guesses; "
+            f"ENGINE_DRAFT_TOKENS (--draft-tokens) is {config.draft_tokens}: steps on {model.device} verify no drafts; "
             "leave it 0 there."
         )
     state_slots = _state_slots(config, model)
@@ -111,8 +112,16 @@ def load(config: EngineConfig) -> TorchBackend:
     return backend
 
 
+def _recipe(config: EngineConfig, opened: Opened) -> Recipe:
+    try:
+        recipe = read_recipe(config.precision)
+    except ModelFileError as error:
+        raise ConfigError(f"ENGINE_PRECISION (--precision) is {config.precision!r}: {error}") from error
+    return replace(recipe, kv=opened.checkpoint.kv) if recipe is AS_STORED else recipe
+
+
 def _state_slots(config: EngineConfig, model: Model) -> int:
-    """One for each running sequence and each of its guesses, and what the budget allows for kept states, at least
+    """One for each running sequence and each of its drafts, and what the budget allows for kept states, at least
     one."""
     if not model.state_bytes:
         return 0
@@ -121,7 +130,7 @@ def _state_slots(config: EngineConfig, model: Model) -> int:
 
 
 def _drafter(config: EngineConfig, model: Model, state_slots: int) -> Drafter | None:
-    """Who guesses at next tokens; None where nobody is to, or where checking guesses would change what is said."""
+    """Who drafts; None where nobody is to, or where verifying drafts would change what is said."""
     if not config.draft_tokens:
         return None
     room = Room(pages=config.pages, page_tokens=config.page_tokens, state_slots=state_slots)
@@ -133,7 +142,7 @@ def _drafter(config: EngineConfig, model: Model, state_slots: int) -> Drafter | 
     if isinstance(model, DraftLayerModel) and model.has_draft_layer:
         drafter = DraftLayer(model)
     logger.info(
-        "drafting_on drafter=%s draft_tokens=%d: logits of checked guesses have the bits of plain decoding",
+        "drafting_on drafter=%s draft_tokens=%d: logits of verified drafts have the bits of plain decoding",
         drafter.name,
         config.draft_tokens,
     )

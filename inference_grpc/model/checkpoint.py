@@ -17,6 +17,7 @@ import torch
 
 from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.formats import FP8_BLOCK, Fp8, Fp8Blocks, Matrix, Nvfp4, Plain
+from inference_grpc.model.memory import KvFormat
 from inference_grpc.model.safetensors import SafetensorsFolder, read_json
 from kernels.nvfp4.format import GROUP, BadCheckpoint, from_compressed_tensors, from_modelopt
 
@@ -55,6 +56,8 @@ class Checkpoint(Protocol):
     path: Path
     # Whether the rows of query and key heads are ordered for rotation in pairs (0, 1), (2, 3), …; else in halves.
     rotates_pairs: bool
+    # How keys and values are to be kept, as far as the files say.
+    kv: KvFormat
 
     def __contains__(self, name: str) -> bool: ...
 
@@ -78,7 +81,9 @@ class HfCheckpoint:
     def __init__(self, folder: Path) -> None:
         self.path = folder
         self.config = read_json(folder / "config.json")
-        _check_method(folder, self.config)
+        declared = _quantization(folder, self.config)
+        _check_method(folder, declared)
+        self.kv: KvFormat = "fp8" if _has_fp8_cache(declared) else "float32"
         self._tensors = SafetensorsFolder(folder)
         self._stored = {_canonical(name): name for name in self._tensors.tensors}
         self._unread = {name for name in self._stored if not _is_ignored(name)}
@@ -245,10 +250,25 @@ def _is_ignored(name: str) -> bool:
     return any(part in name for part in _IGNORED_PARTS) or name.endswith(_IGNORED_ENDS)
 
 
-def _check_method(folder: Path, config: dict[str, Any]) -> None:
-    """Another method may store integers that look like ours and mean something else."""
+def _quantization(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """What config.json says of it, and what only modelopt's own file says: some keep the cache's format there alone."""
     declared = config.get("quantization_config") or config.get("text_config", {}).get("quantization_config") or {}
-    method = declared.get("quant_method", "modelopt" if (folder / "hf_quant_config.json").is_file() else None)
+    path = folder / "hf_quant_config.json"
+    if not path.is_file():
+        return dict(declared)
+    own = read_json(path).get("quantization")
+    return {"quant_method": "modelopt"} | (own if isinstance(own, dict) else {}) | declared
+
+
+def _has_fp8_cache(declared: dict[str, Any]) -> bool:
+    scheme = declared.get("kv_cache_scheme")
+    is_scheme_fp8 = isinstance(scheme, dict) and (scheme.get("num_bits"), scheme.get("type")) == (8, "float")
+    return is_scheme_fp8 or declared.get("kv_cache_quant_algo") == "FP8"
+
+
+def _check_method(folder: Path, declared: dict[str, Any]) -> None:
+    """Another method may store integers that look like ours and mean something else."""
+    method = declared.get("quant_method")
     if method is not None and method not in _METHODS:
         raise ModelFileError(
             f"{folder / 'config.json'}: quant_method is {method!r}; supported are {', '.join(sorted(_METHODS))}."

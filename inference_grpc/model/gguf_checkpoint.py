@@ -18,6 +18,7 @@ from inference_grpc.model.checkpoint import MatrixSize
 from inference_grpc.model.formats import Matrix, Nvfp4, Plain
 from inference_grpc.model.gguf import GgufError, GgufFile
 from inference_grpc.model.hybrid_config import HybridConfig
+from inference_grpc.model.memory import KvFormat
 from kernels.nvfp4.format import BadCheckpoint, from_gguf
 
 _TOP: Final = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
@@ -84,6 +85,8 @@ def _layer_of(name: str, hybrid: HybridConfig | None) -> tuple[int, str]:
 
 class GgufCheckpoint:
     """Implements `checkpoint.Checkpoint`. `hybrid`: the configuration, if the file holds a `qwen35`."""
+
+    kv: KvFormat = "float32"  # GGUF does not say
 
     def __init__(self, file: GgufFile, *, rotates_pairs: bool, hybrid: HybridConfig | None = None) -> None:
         self.path: Path = file.path

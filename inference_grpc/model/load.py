@@ -176,7 +176,7 @@ def _unpack(opened: Opened, numerics: Numerics, convert: Convert) -> LlamaWeight
 
 def describe(recipe: Recipe, formats: Counter[str], rounds_fp8: bool, rounds_nvfp4: bool, product: Precision) -> str:
     """In one line, for the log and GetInfo: what the operator asked for and what it means on this device."""
-    if recipe is AS_STORED and not formats.keys() & {"fp8", "fp8-blocks", "nvfp4"}:
+    if recipe == AS_STORED and not formats.keys() & {"fp8", "fp8-blocks", "nvfp4"}:
         return product
     parts = [f"{count} {name}" for name, count in sorted(formats.items())]
     if formats["fp8"] or formats["fp8-blocks"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from inference_grpc.config import EngineConfig
 from inference_grpc.core.batch import Batch, Chunk
+from inference_grpc.engine import load_backend
 from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.formats import Fp8, Fp8Blocks, Nvfp4, Plain
 from inference_grpc.model.load import load_model, open_checkpoint
@@ -271,6 +274,32 @@ def test_configurations_that_we_cannot_run_are_refused(
     path = rewritten(folder, tmp_path / "m", lambda tensors: None, **config)
     with pytest.raises(ModelFileError, match=rf"config\.json: {message}"):
         open_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("config", "own", "kv"),
+    [
+        ({}, None, "float32"),
+        ({"quant_method": "modelopt", "kv_cache_quant_algo": "FP8"}, None, "fp8"),
+        ({"quant_method": "modelopt", "kv_cache_quant_algo": None}, None, "float32"),
+        ({"quant_method": "compressed-tensors", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, None, "fp8"),
+        ({"quant_method": "compressed-tensors", "kv_cache_scheme": {"num_bits": 8, "type": "int"}}, None, "float32"),
+        ({"quant_method": "modelopt"}, {"quantization": {"kv_cache_quant_algo": "FP8"}}, "fp8"),
+        ({}, {"quantization": {"kv_cache_quant_algo": "FP8"}}, "fp8"),
+        ({}, {"producer": {"name": "modelopt"}}, "float32"),
+    ],
+)
+def test_the_format_of_the_cache_is_found_in_either_file(
+    folder: Path, tmp_path: Path, config: dict[str, Any], own: dict[str, Any] | None, kv: str
+) -> None:
+    path = rewritten(
+        folder, tmp_path / "m", lambda tensors: None, **({"quantization_config": config} if config else {})
+    )
+    if own is not None:
+        (path / "hf_quant_config.json").write_text(json.dumps(own))
+    assert open_checkpoint(path).checkpoint.kv == kv
+    with closing(load_backend(EngineConfig(model=str(path), checkpoint_mib=1, packed_mib=0))) as backend:
+        assert (f"kv {kv}" in backend.info().precision) == (kv == "fp8")
 
 
 def test_every_truncation_and_damaged_header_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
