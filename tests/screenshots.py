@@ -1,6 +1,7 @@
-"""Takes the screenshots of docs/screenshots: `python -m tests.screenshots` starts a product of its own and fills it.
+"""Takes the screenshots of docs/screenshots, each page wide and narrow, light and dark.
 
-A page that answers with an error, overflows its width or complains on the console is named, and the command fails.
+`python -m tests.screenshots` starts a product of its own and fills it. A page that answers with an error, overflows its
+width or complains on the console is named, and the command fails.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from tests.browser.window import overflow, sign_in
 from tests.end_to_end.stack import ROOT, Stack
 
 FOLDER = ROOT / "docs" / "screenshots"
+SCHEMES = ("light", "dark")
+SETTLE_MS = 400
 WIDTHS = {"wide": (1280, 860), "narrow": (390, 844)}
 # A narrow page is shown in full up to here.
 LONGEST_PX = 1700
@@ -35,13 +38,14 @@ class Photographer:
         self.cookies: dict[str, list[object]] = {}
         self.complaints: list[str] = []
 
-    def take(self, what: PortalPage, width_name: str, *, is_dark: bool, path: Path) -> None:
+    def take(self, what: PortalPage, width_name: str, folder: Path) -> None:
+        """The page in the light and in the dark, from one visit."""
         width, height = WIDTHS[width_name]
         context = self.browser.new_context(
             base_url=self.url,
             viewport={"width": width, "height": height},
-            color_scheme="dark" if is_dark else "light",
             locale=self.language,
+            reduced_motion="reduce",
         )
         page = context.new_page()
         where = f"{what.name} at {width}"
@@ -55,12 +59,14 @@ class Photographer:
             self.complaints.append(f"{where}: status {response.status}")
         if what.name == "playground":
             self._ask(page)
-        page.wait_for_timeout(500)
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.wait_for_timeout(SETTLE_MS)
+            png = page.screenshot(full_page=width_name == "narrow")
+            save(png, folder / f"{what.name}{'-dark' if scheme == 'dark' else ''}-{width}.png")
         if (pixels := overflow(page)) > 0:
             self.complaints.append(f"{where}: {pixels} px wider than the window")
-        png = page.screenshot(full_page=width_name == "narrow")
         context.close()
-        save(png, path)
 
     def _hear(self, where: str, kind: str, text: str) -> None:
         # The browser reports the status of the page that is meant to be missing.
@@ -108,10 +114,8 @@ def main() -> int:
                 browser = playwright.chromium.launch(**launch_options())
                 photographer = Photographer(browser, stack.portal_url, rows, arguments.language)
                 for what in filter(lambda page: wanted.search(page.name), PAGES):
-                    for width_name, (width, _) in WIDTHS.items():
-                        for is_dark in (False, True) if what.has_dark_shot else (False,):
-                            name = f"{what.name}{'-dark' if is_dark else ''}-{width}.png"
-                            photographer.take(what, width_name, is_dark=is_dark, path=arguments.into / name)
+                    for width_name in WIDTHS:
+                        photographer.take(what, width_name, arguments.into)
                     print(what.name, flush=True)
         finally:
             stack.stop()

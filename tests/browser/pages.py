@@ -13,8 +13,6 @@ class PortalPage:
     path: str
     who: str = ""
     status: int = 200
-    # Shown in the dark too among the screenshots; the tests see every page in both.
-    has_dark_shot: bool = False
 
 
 PAGES = [
@@ -33,14 +31,14 @@ PAGES = [
     PortalPage("no-requests", "/o/{new_slug}/usage/requests", "cyd"),
     PortalPage("no-keys", "/o/{new_slug}/keys", "cyd"),
     PortalPage("organization-new", "/organizations/new", "cyd"),
-    PortalPage("home", "/o/{slug}/", "ada", has_dark_shot=True),
+    PortalPage("home", "/o/{slug}/", "ada"),
     PortalPage("api-keys", "/o/{slug}/keys", "ada"),
     PortalPage("api-key-new", "/o/{slug}/keys?new=1", "ada"),
     PortalPage("api-key", "/o/{slug}/keys/{key_id}", "ada"),
     PortalPage("quick-start", "/o/{slug}/quickstart", "ada"),
-    PortalPage("playground", "/o/{slug}/playground", "ada", has_dark_shot=True),
+    PortalPage("playground", "/o/{slug}/playground", "ada"),
     PortalPage("models", "/o/{slug}/models", "ada"),
-    PortalPage("usage", "/o/{slug}/usage?days=30", "ada", has_dark_shot=True),
+    PortalPage("usage", "/o/{slug}/usage?days=30", "ada"),
     PortalPage("requests", "/o/{slug}/usage/requests", "ada"),
     PortalPage("request", "/o/{slug}/usage/requests/{request_id}", "ada"),
     PortalPage("billing", "/o/{slug}/billing", "ada"),
@@ -63,20 +61,22 @@ PAGES = [
     PortalPage("password-change", "/accounts/password/change/", "ada"),
     PortalPage("two-factor", "/accounts/2fa/", "ada"),
     PortalPage("operator", "/operator/", "oda"),
-    PortalPage("operator-operations", "/operator/operations?range=24h", "oda", has_dark_shot=True),
+    PortalPage("operator-operations", "/operator/operations?range=24h", "oda"),
     PortalPage("operator-capacity", "/operator/capacity?tokens_per_s=387.6&compare_with=253.9", "oda"),
     PortalPage("operator-organizations", "/operator/organizations", "oda"),
     PortalPage("operator-organization", "/operator/organizations/{slug}", "oda"),
     PortalPage("operator-models", "/operator/models", "oda"),
     PortalPage("operator-model", "/operator/models/{model_id}", "oda"),
     PortalPage("operator-engines", "/operator/engines", "oda"),
-    PortalPage("operator-invoices", "/operator/invoices?period={period}", "oda", has_dark_shot=True),
+    PortalPage("operator-invoices", "/operator/invoices?period={period}", "oda"),
     PortalPage("operator-reconciliation", "/operator/reconciliation", "oda"),
     PortalPage("operator-money", "/operator/organizations/{slug}/money", "oda"),
     PortalPage("operator-invoice", "/operator/invoices/{invoice_id}", "oda"),
     PortalPage("operator-promo-codes", "/operator/promo-codes", "oda"),
     PortalPage("operator-tax-rates", "/operator/tax-rates", "oda"),
     PortalPage("operator-volume", "/operator/volume-prices", "oda"),
+    PortalPage("operator-keys", "/operator/keys", "oda"),
+    PortalPage("operator-audit", "/operator/audit", "oda"),
     PortalPage("operator-retention", "/operator/retention", "oda"),
     PortalPage("operator-payment-events", "/operator/payment-events", "oda"),
 ]
