@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 from django.test import Client
 from django.urls import reverse
-from django.utils import translation
+from django.utils import dates, translation
 from django.utils.translation.template import templatize
 
 from portal.templatetags.portal import count, duration, money
@@ -103,6 +103,15 @@ def test_the_catalogue_has_every_text() -> None:
     assert sorted(messages_of_templates() - known) == []
     assert sorted(messages_of_code() - known) == []
     assert sorted(messages_of_scripts() - set(written("djangojs"))) == []
+
+
+def test_no_text_takes_the_place_of_a_month_or_a_day() -> None:
+    """Dates are written with Django's own texts, which a text of ours would replace: "May" is a month there."""
+    with translation.override("en"):
+        named = (dates.MONTHS, dates.MONTHS_3, dates.WEEKDAYS, dates.WEEKDAYS_ABBR)
+        taken = {str(name) for names in named for name in names.values()}
+    assert "May" in taken
+    assert not taken & set(written("django"))
 
 
 def test_no_page_has_words_outside_the_catalogue() -> None:
