@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 DEVICE = "cuda"
-ROWS = (1, 3, 8, 9, 16, 17, 32)
+ROWS = (1, 3, 8, 9, 16, 17, 32, 33, 64, 100, 128)
 
 
 def _nvfp4_matrix(rows: int, columns: int) -> Any:
@@ -26,28 +26,31 @@ def _sums(kind: str, x: Any, packed: tuple[Any, Any, Any], rows: int, splits: in
     y = poisoned(splits, x.shape[0], rows, device=DEVICE)
     codes, scales, multiplier = packed
     sizes: dict[str, Any] = {"rows": rows, "columns": x.shape[1], "splits": splits, "k_warps": k_warps}
-    launch(kind, x, codes, scales, multiplier, y, output="float", **sizes)
+    launch(kind, x, codes, scales, multiplier, y, **sizes)
     return y
 
 
 def _products(kind: str, packed: tuple[Any, Any, Any], exact: Any, dtype: Any) -> str:
     import torch
 
-    from kernels.native.gemm import least_splits
+    from kernels.native.gemm import STREAM_TOKENS, WIDE, least_splits
     from kernels.testing import assert_close, assert_same_bits
 
     rows, columns = exact.shape
-    x = torch.randn(32, columns, device=DEVICE).to(dtype)
+    x = torch.randn(ROWS[-1], columns, device=DEVICE).to(dtype)
     expected = x.double() @ exact.T
-    for count in ROWS:
+    for count in [count for count in ROWS if count <= STREAM_TOKENS]:
         for k_warps in (16, 8, 4) if count <= 8 else (8, 4) if count <= 16 else (4,):
             y = _sums(kind, x[:count], packed, rows, least_splits(kind, columns, count), k_warps)
             assert_close(y.sum(0), expected[:count], relative=3e-6, what=f"{count} rows, {k_warps} warps along K")
-    together = _sums(kind, x, packed, rows, 4, 4)
-    for count in ROWS[:-1]:
-        alone = _sums(kind, x[:count], packed, rows, 4, 4)
-        assert_same_bits(alone, together[:, :count].contiguous(), what=f"{count} of 32 rows")
-    return f"{ROWS} rows within 3e-6 of float64; a row's bits do not depend on how many there are"
+    for splits, k_warps in ((4, 4), (1, WIDE), (2, WIDE), (3, WIDE), (8, WIDE)):
+        together = _sums(kind, x, packed, rows, splits, k_warps)
+        for count in ROWS:
+            y = _sums(kind, x[:count], packed, rows, splits, k_warps)
+            # One accumulator of wide_gemm adds up to all of K, where stream_gemm has one a warp.
+            assert_close(y.sum(0), expected[:count], relative=6e-6, what=f"{count} rows in {splits} parts")
+            assert_same_bits(y, together[:, :count].contiguous(), what=f"{count} of {ROWS[-1]} rows in {splits} parts")
+    return f"{ROWS} rows within 3e-6 (few rows) and 6e-6 of float64; a row's bits do not depend on how many there are"
 
 
 def nvfp4_stream() -> str:

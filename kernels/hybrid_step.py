@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from kernels.gated_delta_rule.step import decode_step as delta_step
-from kernels.native.gemm import DeferredNorm, launch, least_splits
+from kernels.native.gemm import MAX_TOKENS, WIDE, DeferredNorm, launch, usual_split
 from kernels.paged_attention.launch import attend_pages, partial_sums
 from kernels.paged_attention.runs import runs_of
 from kernels.turboquant.rotate import constants
@@ -101,11 +101,11 @@ class PageMemory:
     values: torch.Tensor
 
 
-# By product: parts of K over blocks, and warps of a block along K.
+# By product: parts of K over blocks, and warps of a block along K, or WIDE.
 Config = dict[str, tuple[int, int]]
 # The same by `split_name`: what was measured to be fastest.
 Splits = dict[str, tuple[int, int]]
-MOST_ROWS = 32
+MOST_ROWS = MAX_TOKENS
 
 
 def split_name(matrix: StepMatrix, batch: int) -> str:
@@ -113,24 +113,14 @@ def split_name(matrix: StepMatrix, batch: int) -> str:
 
 
 def default_config(trunk: Trunk, batch: int, *, invariant: bool = False, measured: Splits | None = None) -> Config:
-    """What was `measured`, else the fewest parts. `invariant`: those of the largest batch for every batch: one order of
-    sums."""
-    rows = MOST_ROWS if invariant else batch
-    warps = 16 if rows <= 8 else 8 if rows <= 16 else 4
+    """What was `measured`, else what is usual. `invariant`: the same for every batch: one order of sums."""
+    found = {} if invariant else measured or {}
     config: Config = {}
     for name, matrix in products_of(trunk).items():
-        if matrix.kind == "bf16":
-            config[name] = (1, 0)
-            continue
-        found = None if invariant else (measured or {}).get(split_name(matrix, batch))
-        if found is not None:
-            config[name] = found
-            continue
-        splits = least_splits(matrix.kind, matrix.columns, rows)
-        along = warps
-        while along > 4 and matrix.columns // 64 // splits < along:
-            along //= 2
-        config[name] = (splits, along)
+        usual = (1, WIDE)
+        if matrix.kind != "bf16":
+            usual = usual_split(matrix.kind, matrix.rows, matrix.columns, batch, invariant=invariant)
+        config[name] = found.get(split_name(matrix, batch), usual)
     return config
 
 
@@ -180,7 +170,7 @@ class DecodeStep:
         self.logits = torch.zeros(batch, self.trunk.head.rows, **f32)
         self._h, self._squares = torch.zeros(batch, shape.hidden, **f32), torch.ones(batch, 4, **f32)
         self._x: dict[tuple[str, int, torch.dtype], torch.Tensor] = {}
-        # Room for four parts of any product, so that a split may be tried later.
+        # Room for four parts of any product, so that another number may be tried later.
         most = max(
             max(self.config[name][0], 4) * matrix.rows
             for name, matrix in products_of(self.trunk).items()
@@ -379,7 +369,7 @@ class DecodeStep:
         middle = self._buffer("middle", self.shape.inner, layer.down)
         splits, k_warps = self.config["gate_up"]
         # The fused end writes the type of the rows that came in.
-        if layer.gate_up.kind != "bf16" and splits == 1 and middle.dtype == x.dtype:
+        if layer.gate_up.kind != "bf16" and splits == 1 and k_warps != WIDE and middle.dtype == x.dtype:
             if self.only != "small":
                 self._launch(layer.gate_up, x, middle, splits, k_warps, "silu_mul", True)
             return middle

@@ -29,8 +29,8 @@ class Way:
 
 
 TABLE: tuple[Way, ...] = (
-    Way("product", "nvfp4", "packed", (HOPPER,), "native/stream_gemm.cu", ("nvfp4.stream",)),
-    Way("product", "fp8", "packed", (HOPPER,), "native/stream_gemm.cu", ("fp8.stream",)),
+    Way("product", "nvfp4", "packed", (HOPPER,), "native/stream_gemm.cu, native/wide_gemm.cu", ("nvfp4.stream",)),
+    Way("product", "fp8", "packed", (HOPPER,), "native/stream_gemm.cu, native/wide_gemm.cu", ("fp8.stream",)),
     Way("product", "bf16", "packed", _GPUS, "the library's product"),
     Way("linear_attention", "any", "fused", (HOPPER,), "native/gdn_step.cu", ("gated_delta_rule.step",)),
     Way(

@@ -16,10 +16,11 @@ from pathlib import Path
 from kernels.benchmarks.timing import median_graph_us
 from kernels.gates import default_path as gates_path
 from kernels.gates import key_of, record
-from kernels.hybrid_step import Config, DecodeStep, Kind, Splits, products_of, split_name
-from kernels.native.gemm import least_splits
+from kernels.hybrid_step import Config, DecodeStep, Kind, Splits, StepMatrix, products_of, split_name
+from kernels.native.gemm import FEW, MOST_PARTS, STREAM_TOKENS, WIDE, blocks_for, least_splits
 
 LAYERS = 8
+LEAST_BLOCKS = 100  # fewer do not keep the memory busy
 # What an H200 found fastest, 2026-11-30; what a machine finds for itself goes before it.
 H200: Splits = {
     "nvfp4 14336x5120 x 1": (2, 4),
@@ -32,6 +33,13 @@ H200: Splits = {
     "nvfp4 5120x17408 x 8": (5, 4),
     "nvfp4 5120x6144 x 1": (2, 8),
     "nvfp4 5120x6144 x 8": (3, 8),
+    "nvfp4 5120x6144 x 16": (7, WIDE),
+    "nvfp4 5120x6144 x 32": (7, WIDE),
+    "fp8 14336x5120 x 8": (4, 4),
+    "fp8 16512x5120 x 8": (2, 4),
+    "fp8 34816x5120 x 8": (2, 8),
+    "fp8 5120x17408 x 8": (6, 4),
+    "fp8 5120x6144 x 8": (4, 4),
 }
 KINDS: tuple[Kind, ...] = ("nvfp4", "fp8")
 
@@ -49,6 +57,25 @@ def read_splits(key: str, path: Path | None = None) -> Splits:
         return dict(H200)
 
 
+def candidates(matrix: StepMatrix, batch: int) -> list[tuple[int, int]]:
+    """Ways to cut the product that keep most of the device busy."""
+    found: list[tuple[int, int]] = []
+    if batch <= STREAM_TOKENS and (batch <= FEW or matrix.columns % 256):
+        least = least_splits(matrix.kind, matrix.columns, batch)
+        warps = (16, 8, 4) if batch <= 8 else (8, 4) if batch <= 16 else (4,)
+        for splits, k_warps in itertools.product(sorted({least, least + 1, 2 * least, 4}), warps):
+            if splits >= least and matrix.columns // 64 // splits >= k_warps:
+                found.append((splits, k_warps))
+    if matrix.columns % 256 == 0:
+        before = 0
+        for parts in range(1, MOST_PARTS + 1):
+            blocks = blocks_for(matrix.rows, matrix.columns, parts)
+            if blocks >= LEAST_BLOCKS and blocks != before:
+                found.append((parts, WIDE))
+            before = 0 if parts == 1 else blocks  # one part is whole sets of rows: another way, not fewer blocks
+    return found
+
+
 def tune(step: DecodeStep) -> Config:
     """Leaves the fastest split of each product in the step's `config`, and returns it. Runs the step's first layers on
     what its buffers say; a second or two, and more where Triton has to compile."""
@@ -56,11 +83,8 @@ def tune(step: DecodeStep) -> Config:
     for name, matrix in products_of(step.trunk).items():
         if matrix.kind == "bf16" or name == "head":
             continue
-        least = least_splits(matrix.kind, matrix.columns, step.batch)
-        warps = (16, 8, 4) if step.batch <= 8 else (8, 4) if step.batch <= 16 else (4,)
-        for splits, k_warps in itertools.product(sorted({least, least + 1, 2 * least, 4}), warps):
-            too_many = matrix.columns // 64 // splits < k_warps or splits * matrix.rows > step.part_cells
-            if splits < least or too_many:
+        for splits, k_warps in candidates(matrix, step.batch):
+            if splits * matrix.rows > step.part_cells:
                 continue
             before, step.config[name] = step.config[name], (splits, k_warps)
             took = median_graph_us(step.capture(LAYERS, head=False), repeats=5)
@@ -73,7 +97,7 @@ def tune(step: DecodeStep) -> Config:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kernels.tuning", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 16, 32, 128])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--file", type=Path, default=default_path(), help="where the splits are kept")
     options = parser.parse_args(arguments)

@@ -22,6 +22,7 @@ from inference_grpc.engine.load import assemble
 from inference_grpc.server.process import EngineServer
 from kernels.benchmarks.decode_step import bytes_read, place
 from kernels.benchmarks.timing import median_graph_us
+from kernels.hybrid_step import MOST_ROWS
 
 CASES = ["8:512:256", "1:512:1", "1:32768:1", "8:512:256", "1:512:256", "32:512:128", "128:512:64"]
 PAGE = 64
@@ -68,7 +69,7 @@ async def serve(kind: Any, results: Path, cases: list[str], invariant: bool) -> 
         slots = config.max_sequences + config.checkpoint_mib * 2**20 // model.state_bytes
         model.allocate(pages=config.pages, page_tokens=PAGE, state_slots=slots)
         # Here and not at the first request: the steps of the sizes that are measured.
-        wanted = sorted({min(int(case.split(":")[0]), 32) for case in cases if case[0].isdigit()})
+        wanted = sorted({min(int(case.split(":")[0]), MOST_ROWS) for case in cases if case[0].isdigit()})
         model.prepare_steps(wanted, 1024)
         found["started_s"] = time.monotonic() - began
         found["bare_us"] = {str(batch): bare_step_us(model, batch, 640) for batch in wanted}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.benchmarks.shapes import LAYERS, PRODUCTS, STATE_BYTES, weight_bytes, weight_flops
+from kernels.hybrid_step import MOST_ROWS
 
 KINDS = ("nvfp4", "fp8", "bf16")
 KV_TOKEN = {"nvfp4": 32768, "fp8": 32768, "bf16": 32768}  # all recipes of the benchmark keep keys and values in FP8
@@ -133,9 +134,9 @@ def engine_rows(results: Path, copy: float) -> list[str]:
             batch = case["concurrency"]
             bare, limit, share = "–", "–", "–"
             decode = f"{case['decode_tokens_per_s']:.0f}" if case["tokens"] > 1 else "–"
-            if case["tokens"] > 1 and str(min(batch, 32)) in found["bare_us"]:
-                groups = -(-batch // 32)
-                us = found["bare_us"][str(min(batch, 32))] * groups
+            if case["tokens"] > 1 and str(min(batch, MOST_ROWS)) in found["bare_us"]:
+                groups = -(-batch // MOST_ROWS)
+                us = found["bare_us"][str(min(batch, MOST_ROWS))] * groups
                 bare = f"{batch * 1e6 / us:.0f}"
                 share = f"{case['decode_tokens_per_s'] / (batch * 1e6 / us):.0%}"
                 limit = f"{batch / (step_bytes(found['kind'], batch, 640) / copy):.0f}"
@@ -211,10 +212,9 @@ def render(results: Path, failed: list[str]) -> str:
         "",
     ]
     pages += [
-        "FP8 is our own kernel in the same structure: weights in FP8, activations in float16. 128 sequences run as "
-        "four groups of 32. Rates while decoding count from the last first token on; where prompts take several steps "
-        "(32 and 128 at once), what the earlier ones say meanwhile flatters them. `kernels-h200.md` has single products"
-        " and what limits them.",
+        "FP8 is our own kernel in the same structure: weights in FP8, activations in float16. Rates while decoding "
+        "count from the last first token on; where prompts take several steps (32 and 128 at once), what the earlier "
+        "ones say meanwhile flatters them. `kernels-h200.md` has single products and what limits them.",
         "",
     ]
     if failed:

@@ -11,7 +11,7 @@ import torch
 from kernels.benchmarks.random_trunk import SHAPE_27B, random_memory, random_trunk, step_for
 from kernels.benchmarks.shapes import KV_BYTES_A_TOKEN, STATE_BYTES, weight_bytes
 from kernels.benchmarks.timing import median_graph_us
-from kernels.hybrid_step import DecodeStep, DeltaMemory, Kind, PageMemory, Splits, Trunk
+from kernels.hybrid_step import MOST_ROWS, DecodeStep, DeltaMemory, Kind, PageMemory, Splits, Trunk
 
 DEVICE = "cuda"
 
@@ -43,9 +43,9 @@ def measure_step(
     measured: Splits | None = None,
     parts: bool = True,
 ) -> dict[str, Any]:
-    """Milliseconds of a step and of its products and small kernels alone; at more than 32 rows, of the groups of 32
+    """Milliseconds of a step and of its products and small kernels alone; at more than MOST_ROWS rows, of the groups
     in which the engine runs them."""
-    groups = -(-batch // 32)
+    groups = -(-batch // MOST_ROWS)
     pages = -(-(context + 1) // SHAPE_27B.page_tokens)
     step = step_for(trunk, memory, SHAPE_27B, batch=batch // groups, pages=pages, measured=measured)
     place(step, context)
@@ -64,7 +64,7 @@ def measure(kind: Kind, batches: tuple[int, ...], measured: Splits | None = None
     start = torch.cuda.memory_allocated()
     trunk, shape = random_trunk(kind)
     weights = torch.cuda.memory_allocated() - start
-    rows = min(max(batches), 32)
+    rows = min(max(batches), MOST_ROWS)
     memory = random_memory(trunk, shape, slots=rows, pages=1 + rows * 11)
     found = [
         measure_step(trunk, memory, kind, batch, measured=measured) | {"weights_bytes": weights} for batch in batches

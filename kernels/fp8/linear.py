@@ -6,17 +6,17 @@ import torch
 
 from kernels.fp8.pack import PackedFp8
 from kernels.fp8.reference import Fp8Matrix, quantize_activation
-from kernels.native.gemm import MAX_TOKENS, launch, least_splits
+from kernels.native.gemm import MAX_TOKENS, launch, usual_split
 
 
 def linear(x: torch.Tensor, matrix: PackedFp8) -> torch.Tensor:
-    """reference.linear on sm_90 for up to 32 rows: the structure of the NVFP4 kernel, so that the two compare
+    """reference.linear on sm_90 for up to MAX_TOKENS rows: the structure of the NVFP4 kernel, so that the two compare
     fairly."""
     rows = x.shape[0]
     if rows > MAX_TOKENS:
         raise ValueError(f"the packed form takes up to {MAX_TOKENS} rows; give the unpacked matrix to `library`")
     values, multiplier = quantize_activation(x)
-    splits = least_splits("fp8", matrix.columns, rows)
+    splits, k_warps = usual_split("fp8", matrix.rows, matrix.columns, rows)
     y = torch.empty(splits, rows, matrix.rows, device=x.device)
     launch(
         "fp8",
@@ -28,7 +28,7 @@ def linear(x: torch.Tensor, matrix: PackedFp8) -> torch.Tensor:
         rows=matrix.rows,
         columns=matrix.columns,
         splits=splits,
-        output="float",
+        k_warps=k_warps,
     )
     return (y.sum(0) * multiplier[:, None]).to(x.dtype)
 

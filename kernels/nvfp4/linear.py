@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-from kernels.native.gemm import MAX_TOKENS, DeferredNorm, Output, dequantize, launch, least_splits
+from kernels.native.gemm import MAX_TOKENS, WIDE, DeferredNorm, Output, dequantize, launch, usual_split
 from kernels.nvfp4.format import Nvfp4Matrix
 from kernels.nvfp4.pack import PackedNvfp4
 
@@ -21,21 +21,22 @@ def stream(
     norm: DeferredNorm | None = None,
     overlap: bool = False,
 ) -> torch.Tensor:
-    """x [M, K] bf16 times packed weights, on sm_90: the decode kernel to 32 rows, else dequantise once and multiply.
+    """x [M, K] bf16 times packed weights, on sm_90: the decode kernels to MAX_TOKENS rows, else dequantise once and
+    multiply.
 
     `float` returns the partial sums [splits, M, N], to be added in order by the next kernel; the other outputs need
-    splits 1, or are summed here. With `splits` and `k_warps` fixed, a row's bits do not depend on M (to 32).
+    splits 1, or are summed here. With `splits` and `k_warps` fixed, a row's bits do not depend on M.
     """
     rows = x.shape[0]
     if rows > MAX_TOKENS:
         if norm is not None:
             raise ValueError("a deferred norm is for the decode kernel; normalise the rows of a prefill first")
         return _prefill(x, matrix, output)
-    least = least_splits("nvfp4", matrix.columns, rows)
-    splits = least if splits is None else splits
+    usual = usual_split("nvfp4", matrix.rows, matrix.columns, rows)
+    splits, k_warps = splits or usual[0], usual[1] if k_warps is None else k_warps
     if output == "silu_mul" and not matrix.pairs_interleaved:
         raise ValueError("silu_mul needs weights packed with pairs=True")
-    direct = splits == 1 or output == "float"
+    direct = output == "float" or (splits == 1 and k_warps != WIDE)
     if not direct and output == "silu_mul":
         # A sum over parts comes before SiLU, so the parts are added first.
         parts = stream(x, matrix, output="float", splits=splits, k_warps=k_warps, norm=norm, overlap=overlap)

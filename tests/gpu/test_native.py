@@ -30,19 +30,8 @@ def partial_sums(x, packed, splits, k_warps):
     from kernels.native.gemm import launch
 
     y = poisoned(splits, x.shape[0], packed.rows, device=DEVICE)
-    launch(
-        "nvfp4",
-        x,
-        packed.codes,
-        packed.scales,
-        packed.multiplier,
-        y,
-        rows=packed.rows,
-        columns=packed.columns,
-        splits=splits,
-        output="float",
-        k_warps=k_warps,
-    )
+    sizes = {"rows": packed.rows, "columns": packed.columns, "splits": splits, "k_warps": k_warps}
+    launch("nvfp4", x, packed.codes, packed.scales, packed.multiplier, y, **sizes)
     return y
 
 
@@ -63,7 +52,20 @@ def test_nvfp4_stream_product(m, n, k):
             assert_close(y.sum(0), expected, relative=3e-6, what=f"{splits} parts, {k_warps} warps along K")
 
 
-@pytest.mark.parametrize("m", [1, 8, 32, 33, 200])
+@pytest.mark.parametrize(("n", "k"), [(16, 256), (528, 2048), (4176, 5120), (5120, 768)])
+@pytest.mark.parametrize("m", [1, 8, 9, 31, 33, 64, 65, 127, 128])
+def test_nvfp4_wide_product(m, n, k):
+    from kernels.native.gemm import WIDE, usual_parts
+    from kernels.nvfp4.pack import pack
+
+    matrix = random_nvfp4(n, k)
+    packed, x = pack(matrix.codes, matrix.scales, matrix.multiplier), torch.randn(m, k, device=DEVICE).bfloat16()
+    expected = x.double() @ exact(matrix).T
+    for splits in {1, 3, usual_parts(n, k)}:
+        assert_close(partial_sums(x, packed, splits, WIDE).sum(0), expected, relative=6e-6, what=f"{splits} parts")
+
+
+@pytest.mark.parametrize("m", [1, 8, 32, 33, 128, 200])
 def test_nvfp4_outputs(m):
     from kernels.nvfp4.linear import stream
     from kernels.nvfp4.pack import pack
@@ -93,12 +95,14 @@ def test_rows_do_not_depend_on_their_neighbours():
     from kernels.nvfp4.pack import pack
 
     matrix = random_nvfp4(512, 5120)
-    packed, x = pack(matrix.codes, matrix.scales, matrix.multiplier), torch.randn(32, 5120, device=DEVICE).bfloat16()
-    together = partial_sums(x, packed, 4, 4)
-    for rows in (1, 4, 8, 11, 16):
-        assert_same_bits(
-            partial_sums(x[:rows], packed, 4, 4), together[:, :rows].contiguous(), what=f"{rows} of 32 rows"
-        )
+    packed, x = pack(matrix.codes, matrix.scales, matrix.multiplier), torch.randn(128, 5120, device=DEVICE).bfloat16()
+    for k_warps in (4, 0):  # stream_gemm, wide_gemm
+        together = partial_sums(x, packed, 4, k_warps)
+        for rows in (1, 4, 8, 11, 16, 32, 50):
+            alone = partial_sums(x[:rows], packed, 4, k_warps)
+            assert_same_bits(
+                alone, together[:, :rows].contiguous(), what=f"{rows} of 128 rows, {k_warps} warps along K"
+            )
 
 
 def test_a_deferred_norm_equals_a_norm_before():
@@ -110,12 +114,12 @@ def test_a_deferred_norm_equals_a_norm_before():
     packed = pack(matrix.codes, matrix.scales, matrix.multiplier)
     x = torch.randn(5, 1024, device=DEVICE).bfloat16()
     squares = x.double().square().unflatten(1, (4, 256)).sum(-1).float()
-    y = stream(x, packed, output="float", norm=DeferredNorm(squares, 1024))[0]
+    y = stream(x, packed, output="float", norm=DeferredNorm(squares, 1024)).sum(0)
     expected = x.double() * torch.rsqrt(x.double().square().mean(1, keepdim=True) + 1e-6) @ exact(matrix).T
     assert_close(y, expected, relative=3e-6)
 
 
-@pytest.mark.parametrize("m", [1, 8, 13, 32])
+@pytest.mark.parametrize("m", [1, 8, 13, 32, 128])
 def test_fp8_stream_product(m):
     from kernels.fp8.linear import linear
     from kernels.fp8.pack import pack

@@ -19,7 +19,7 @@ def test_every_gate_of_the_table_has_a_check():
 def test_with_all_gates_passed_everything_is_on_for_hopper():
     choice = paths.choose(HOPPER, ["nvfp4", "bf16"], lambda gate: True)
     assert choice.on == {"packed", "fused", "chunked", "paged", "flash", "overlap", "graphs", "sampler"}
-    assert "product x nvfp4 x sm_90 [packed] -> native/stream_gemm.cu" in choice.lines
+    assert "product x nvfp4 x sm_90 [packed] -> native/stream_gemm.cu, native/wide_gemm.cu" in choice.lines
     assert not any(line.startswith("product x fp8") for line in choice.lines)
 
 
@@ -27,8 +27,8 @@ def test_without_gates_all_is_plain_and_the_lines_say_which_gate_is_missing():
     choice = paths.choose(HOPPER, ["fp8"], lambda gate: False)
     assert choice.on == set()
     assert (
-        "product x fp8 x sm_90 [packed] -> plain PyTorch (native/stream_gemm.cu is off: gate fp8.stream has not passed "
-        "here)" in choice.lines
+        "product x fp8 x sm_90 [packed] -> plain PyTorch (native/stream_gemm.cu, native/wide_gemm.cu is off: "
+        "gate fp8.stream has not passed here)" in choice.lines
     )
 
 

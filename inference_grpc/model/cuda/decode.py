@@ -15,7 +15,7 @@ from inference_grpc.model.cuda.memory import DeviceMemory
 from kernels.hybrid_step import MOST_ROWS, DecodeStep, Splits, StepShape, Trunk, default_config
 from kernels.paths import Choice
 
-BATCHES = (1, 2, 4, 8, 16, MOST_ROWS)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, MOST_ROWS)
 # Tokens that a block table has room for; a longer table costs empty programs and memory for partial sums.
 CONTEXTS = (1024, 4096, 16384, 65536, 262144)
 

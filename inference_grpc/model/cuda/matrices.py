@@ -61,14 +61,14 @@ class DeviceMatrix:
         """The decode kernel, MOST_ROWS rows at a time; float32."""
         if len(x) > MOST_ROWS:
             return torch.cat([self.few(part) for part in torch.split(x, MOST_ROWS)])
-        from kernels.native.gemm import launch, least_splits
+        from kernels.native.gemm import launch, usual_split
 
         matrix = self.step
         if matrix.kind == "bf16" or not self.is_packed:
             return self.product(x).float()
         assert matrix.multiplier is not None, "a packed matrix has multipliers"
-        rows = MOST_ROWS if self.is_invariant else len(x)
-        splits = least_splits(matrix.kind, matrix.columns, rows)
+        sizes = matrix.rows, matrix.columns
+        splits, k_warps = usual_split(matrix.kind, *sizes, len(x), invariant=self.is_invariant)
         y = torch.empty(splits, len(x), matrix.rows, device=x.device)
         launch(
             matrix.kind,
@@ -80,8 +80,7 @@ class DeviceMatrix:
             rows=matrix.rows,
             columns=matrix.columns,
             splits=splits,
-            k_warps=4 if self.is_invariant else None,
-            output="float",
+            k_warps=k_warps,
         )
         return y.sum(0)[:, : self.outputs]
 

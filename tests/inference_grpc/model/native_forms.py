@@ -38,10 +38,10 @@ def launch(
     rows: int,
     columns: int,
     splits: int,
-    output: str,
+    k_warps: int,
+    output: str = "float",
     norm: Any = None,
     overlap: bool = False,
-    k_warps: int | None = None,
 ) -> None:
     from kernels.fp8.pack import unpack
 

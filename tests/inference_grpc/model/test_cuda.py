@@ -155,7 +155,7 @@ def test_invariance_is_claimed_only_where_a_trial_shows_it(folder: Path, monkeyp
 
 
 def test_sizes_are_rounded_up_to_a_few() -> None:
-    assert [decode.batch_bucket(rows) for rows in (1, 2, 3, 5, 8, 9, 17, 32)] == [1, 2, 4, 8, 8, 16, 32, 32]
+    assert [decode.batch_bucket(rows) for rows in (1, 2, 3, 8, 9, 17, 33, 65)] == [1, 2, 4, 8, 16, 32, 64, 128]
     assert [decode.context_bucket(tokens, 40000) for tokens in (1, 1024, 1025, 20000)] == [1024, 1024, 4096, 40000]
 
 
