@@ -117,7 +117,7 @@ class EngineConfig:
         default=0,
         metadata=_about(
             "ENGINE_DRAFT_TOKENS",
-            "Guesses at next tokens that a step checks for each sequence, by the model's draft layer, or by what "
+            "Draft tokens that a step verifies for each sequence, by the model's draft layer, or by what "
             "followed the same words before; 0 = none. On only where the start shows that texts stay the same.",
         ),
     )

@@ -43,7 +43,7 @@ NARROW = {
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 16,
 }
-# Of its layers: about half of the guesses of its draft layer are right then.
+# Of its layers: about half of the drafts of its draft layer are right then.
 DEPTH = 0.1
 
 
@@ -216,7 +216,7 @@ of up to {arguments.longest} tokens, memory for little more than the longest.
 | steps | {outcome.steps} |
 | tokens | {outcome.tokens} |
 | tokens found by prefix | {outcome.cached_tokens} |
-| guesses checked, of these right | {outcome.drafted}, {outcome.accepted} |
+| drafts verified, of these right | {outcome.drafted}, {outcome.accepted} |
 | preemptions, of these to host memory | {outcome.preemptions}, {outcome.swaps} |
 | requests repeated at temperature 0 | {outcome.compared} |
 | of these with another text | {outcome.differing} |
@@ -234,7 +234,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--longest", type=int, default=4000, help="prompt tokens")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--draft-tokens", type=int, default=3, help="guesses that a step checks; 0 = none")
+    parser.add_argument("--draft-tokens", type=int, default=3, help="drafts that a step verifies; 0 = none")
     parser.add_argument("--model", help="a narrow random hybrid if it is left out")
     parser.add_argument("--report", type=Path, help="write what came out to this Markdown file")
     arguments = parser.parse_args()

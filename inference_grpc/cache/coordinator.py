@@ -8,9 +8,9 @@ will leave it there too (a shared system prompt gets its state when it is met th
 A sequence that must give its memory back leaves it in host memory where there is room, and goes on from there; else it
 computes its tokens again. Kept states that give way to newer ones go to host memory too.
 
-Where guesses at next tokens are tried, a running sequence has a slot for the state after each of them too. The state
-after a guess that proved right becomes the sequence's own by changing places with it, so nothing is computed again or
-copied; what wrong guesses left in pages and slots is written over before anybody looks.
+Where drafts are verified, a running sequence has a slot for the state after each of them too. The state
+after a draft that proved right becomes the sequence's own by changing places with it, so nothing is computed again or
+copied; what wrong drafts left in pages and slots is written over before anybody looks.
 
 What is to be copied is only noted here, in `moves`; the model does it at the beginning of its next step.
 """
@@ -41,7 +41,7 @@ class CacheCoordinator:
         draft_tokens: int = 0,
     ) -> None:
         """`state_slots`: 0 for a model without recurrent state. `block_tokens`: see `model/interface.py`.
-        `draft_tokens`: guesses of one sequence that a step may try."""
+        `draft_tokens`: drafts of one sequence that a step may verify."""
         self.page_tokens = page_tokens
         self.pool = PagePool(pages)
         self.slots = StateSlots(state_slots)
@@ -137,8 +137,11 @@ class CacheCoordinator:
 
     def commit(self, sequence: Sequence, computed: int) -> None:
         """The first `computed` tokens are computed and final; pages that became full can be found."""
-        sequence.computed = computed
-        if computed < (sequence.published + 1) * self.page_tokens:  # plain decode, most of the time
+        before, sequence.computed = sequence.computed, computed
+        # Most of the time: no page became full, or what is generated cannot be found anyway.
+        if computed < (sequence.published + 1) * self.page_tokens:
+            return
+        if self._has_state and before >= sequence.prompt_tokens:
             return
         for number in range(sequence.published, self._findable_tokens(sequence, computed) // self.page_tokens):
             digest = self._hashes(sequence, number + 1)[number]
@@ -148,14 +151,14 @@ class CacheCoordinator:
         if computed in sequence.checkpoints:
             self._keep_state(sequence, self._hashes(sequence, computed // self.page_tokens)[-1])
 
-    def accept(self, sequence: Sequence, number: int) -> None:
-        """The `number`-th guess of this step, from 1, was the token that was drawn: what was computed for it is final
-        too. Called once for each, in their order, after `commit`."""
+    def accept(self, sequence: Sequence, count: int) -> None:
+        """The first `count` drafts of the step were the tokens that were drawn: what was computed for them is final
+        too. Once a step, after `commit`."""
         if sequence.draft_slots:
-            drafts, at = sequence.draft_slots, number - 1
+            drafts, at = sequence.draft_slots, count - 1
             assert sequence.state_slot is not None
             sequence.state_slot, drafts[at] = drafts[at], sequence.state_slot
-        self.commit(sequence, sequence.computed + 1)
+        self.commit(sequence, sequence.computed + count)
 
     def preempt(self, sequence: Sequence) -> bool:
         """Take its memory on the device. True: it will go on from host memory; False: by computing its tokens again."""

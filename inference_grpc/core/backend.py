@@ -38,7 +38,7 @@ class BackendInfo:
     accepted_tokens: int = 0
     runtime: str = ""
     saturated: dict[str, int] = field(default_factory=dict)  # values beyond the range of a narrow format, by kind
-    # The same by their place among the guesses of one sequence in one step.
+    # The same by their place among the drafts of one sequence in one step.
     drafted_per_position: list[int] = field(default_factory=list)
     accepted_per_position: list[int] = field(default_factory=list)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from inference_grpc.core.sequence import Sequence
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: there are hundreds a step, and a frozen one takes twice as long to make.
+@dataclass(slots=True, eq=False)
 class Chunk:
     """Positions [start, start + count) of one sequence; its pages are held already."""
 
@@ -17,14 +18,14 @@ class Chunk:
     count: int
     # The scheduler: further choices of the request, which begin with this chunk's last row.
     forks: tuple[Sequence, ...] = ()
-    # The scheduler: how many guesses at the tokens after it have room in this step.
+    # The scheduler: how many drafts of the tokens after it have room in this step.
     room: int = 0
-    # The drafter: the guesses, computed in the same step as rows of their own and kept as far as they prove right.
+    # The drafter: the drafts, computed in the same step as rows of their own and kept as far as they prove right.
     drafts: tuple[int, ...] = ()
 
     @property
     def end(self) -> int:
-        """Of what is known; guesses come after it."""
+        """Of what is known; drafts come after it."""
         return self.start + self.count
 
     @property
@@ -32,7 +33,7 @@ class Chunk:
         return self.count + len(self.drafts)
 
     def token_ids(self, start: int, stop: int) -> list[int]:
-        """Those at some of its positions, guesses too."""
+        """Those at some of its positions, drafts too."""
         known = self.sequence.token_ids[start : min(stop, self.end)]
         return [*known, *self.drafts[max(start - self.end, 0) : max(stop - self.end, 0)]]
 
@@ -55,18 +56,17 @@ class Move:
     way: Literal["on_device", "to_host", "from_host"] = "on_device"
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """A sequence at the end of what is certain, the row of logits that its next token is drawn from, and the guesses at
-    that token and those after it; the logits after each guess stand in the rows that follow."""
+class End(NamedTuple):
+    """A sequence at the end of what is certain, the row of logits that its next token is drawn from, and the drafts of
+    that token and those after it; the logits after each draft stand in the rows that follow."""
 
     sequence: Sequence
     row: int
     drafts: tuple[int, ...] = ()
-    accepted: int = 0  # guesses of this step that proved right so far
+    accepted: int = 0  # drafts of this step that proved right so far
 
     def after(self, token_id: int) -> End | None:
-        """The end one token on, where that token was guessed."""
+        """The end one token on, where that token was drafted."""
         if not self.drafts or self.drafts[0] != token_id:
             return None
         return End(self.sequence, self.row + 1, self.drafts[1:], self.accepted + 1)
@@ -86,7 +86,8 @@ class Batch:
         row = 0
         for chunk in self.chunks:
             if chunk.samples:
-                ends += [End(sequence, row, chunk.drafts) for sequence in (chunk.sequence, *chunk.forks)]
+                ends.append(End(chunk.sequence, row, chunk.drafts))
+                ends += [End(fork, row) for fork in chunk.forks]
                 row += 1 + len(chunk.drafts)
         return ends
 
@@ -96,7 +97,7 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """Without guesses."""
+        """Without drafts."""
         return sum(chunk.count for chunk in self.chunks)
 
 

@@ -30,7 +30,7 @@ class TokenMatcher(Protocol):
         """Whether it was led to a valid end for want of tokens."""
 
     def ahead(self) -> TokenMatcher:
-        """One of its own at the same place, to try guesses on; it does not look at how many tokens are left."""
+        """One of its own at the same place, to try drafts on; it does not look at how many tokens are left."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -59,7 +59,7 @@ class Sequence:
     computed: int = 0
     page_hashes: list[bytes] = field(default_factory=list)  # of leading full pages, as far as they were asked for
     published: int = 0  # leading pages that can be found by prefix
-    # The coordinator, for models with recurrent state: its slot while it runs, and one for the state after each guess.
+    # The coordinator, for models with recurrent state: its slot while it runs, and one for the state after each draft.
     state_slot: int | None = None
     draft_slots: list[int] = field(default_factory=list)
     # The coordinator, while it waits after a preemption: where its first `computed` tokens lie in host memory.
@@ -70,8 +70,8 @@ class Sequence:
     # The scheduler: the prompt has been computed once, or never will be; the step at which it was submitted.
     prompt_done: bool = False
     waits_since: int = 0
-    # The scheduler: guesses that its next step may try, by how the last ones did; None before the first.
-    guesses: int | None = None
+    # The scheduler: drafts that its next step may try, by how the last ones did; None before the first.
+    draft_limit: int | None = None
 
     # The coordinator: tokens found by prefix at the first admission; None before it.
     cached_tokens: int | None = None

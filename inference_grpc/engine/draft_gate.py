@@ -1,19 +1,19 @@
-"""Whether a step that checks guesses computes what plain decoding does: tried at the start, with the model itself.
+"""Whether a step that verifies drafts computes what plain decoding does: tried at the start, with the model itself.
 
-Some texts are decoded one token at a time, then again with the same tokens as guesses, a wrong one among them now and
+Some texts are decoded one token at a time, then again with the same tokens as drafts, a wrong one among them now and
 then, through the cache and the scheduler that will serve. Every row of logits has to have the same bits both times.
 What it leaves in pages and slots is of no one: the cache that serves begins with all of them free.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 
 from inference_grpc.cache.coordinator import CacheCoordinator
-from inference_grpc.core.batch import Batch
+from inference_grpc.core.batch import Batch, End
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence
 from inference_grpc.engine.scheduler import Scheduler
@@ -34,7 +34,7 @@ class Room:
 
 
 def why_not(model: Model, room: Room, draft_tokens: int) -> str:
-    """Why guesses must not be tried here; empty where they may."""
+    """Why no drafts may be verified here; empty where they may."""
     longest = room.pages * room.page_tokens // len(_PROMPTS) - room.page_tokens - _OUTPUT_TOKENS
     if longest < 1:
         return f"{room.pages} pages of {room.page_tokens} tokens are too few to try it"
@@ -53,7 +53,7 @@ def why_not(model: Model, room: Room, draft_tokens: int) -> str:
 def _decode(
     model: Model, room: Room, draft_tokens: int, prompts: list[list[int]], known: list[list[torch.Tensor]]
 ) -> list[list[torch.Tensor]]:
-    """Logits behind each greedy token of each text. `known`: those of the same texts, to guess their tokens by."""
+    """Logits behind each greedy token of each text. `known`: those of the same texts, to draft their tokens by."""
     cache = CacheCoordinator(
         pages=room.pages,
         page_tokens=room.page_tokens,
@@ -82,31 +82,34 @@ def _decode(
             )
         )
     while scheduler.has_work:
-        batch = _guess(scheduler.schedule(), known, model.vocabulary)
+        batch = scheduler.schedule()
+        _draft(batch, known, model.vocabulary)
         logits = model.forward(batch)
         scheduler.commit(batch)
-        for first in batch.ends:
-            end, sequence = first, first.sequence
-            while True:
-                found[sequence.key].append(logits[end.row].clone())
-                token_id = int(logits[end.row].argmax())
-                sequence.append(token_id)
-                following = end.after(token_id)
-                if sequence.generated == sequence.max_tokens:
-                    scheduler.remove(sequence)
-                    break
-                if following is None:
-                    break
-                scheduler.accept(following)
-                end = following
+        for end in batch.ends:
+            _follow(scheduler, end, logits, found[end.sequence.key])
     return found
 
 
-def _guess(batch: Batch, known: list[list[torch.Tensor]], vocabulary: int) -> Batch:
+def _follow(scheduler: Scheduler, end: End, logits: torch.Tensor, found: list[torch.Tensor]) -> None:
+    """Take the likeliest token, and those after it as long as they were drafted, and note where they came from."""
+    sequence = end.sequence
+    following: End | None = end
+    while following is not None:
+        end = following
+        found.append(logits[end.row].clone())
+        token_id = int(logits[end.row].argmax())
+        sequence.append(token_id)
+        following = end.after(token_id)
+    if end.accepted:
+        scheduler.accept(end)
+    if sequence.generated == sequence.max_tokens:
+        scheduler.remove(sequence)
+
+
+def _draft(batch: Batch, known: list[list[torch.Tensor]], vocabulary: int) -> None:
     """The tokens that are known to follow, every fifth of them wrong."""
-    chunks = []
     for chunk in batch.chunks:
         places = range(chunk.sequence.generated, chunk.sequence.generated + chunk.room)
-        drafts = [(int(known[chunk.sequence.key][n].argmax()) + (n % 5 == 4)) % vocabulary for n in places]
-        chunks.append(replace(chunk, drafts=tuple(drafts)))
-    return Batch(chunks, batch.moves)
+        likeliest = [int(known[chunk.sequence.key][place].argmax()) for place in places]
+        chunk.drafts = tuple((token + (n % 5 == 4)) % vocabulary for n, token in zip(places, likeliest, strict=True))

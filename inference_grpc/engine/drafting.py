@@ -1,14 +1,14 @@
-"""Guesses at the next tokens of decoding sequences. The step that computes a token then checks them in the same pass.
+"""Drafts of the next tokens of decoding sequences. The step that computes a token verifies them in the same pass.
 
-A guess can only save time: what is said are the tokens that plain decoding would have drawn, and a guess is kept where
-it is that token. Both drafters guess what a constraint allows only, since anything else would never be drawn.
+A draft can only save time: what is said are the tokens that plain decoding would have drawn, and a draft is kept where
+it is that token. Both drafters draft what a constraint allows only, since anything else would never be drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
@@ -27,14 +27,14 @@ LOOK_BACK_TOKENS: Final = 16_384
 class Drafter(Protocol):
     name: str  # for the log and GetInfo
 
-    def draft(self, batch: Batch) -> Batch:
-        """The batch with guesses on the chunks that have room for some, at most as many as there is room for."""
+    def draft(self, batch: Batch) -> None:
+        """Put drafts on the chunks that have room for some, at most as many as there is room for."""
 
 
 class DraftLayer:
-    """Guesses by the model's own draft layer, one token of all sequences at a time.
+    """Drafts by the model's own draft layer, one token of all sequences at a time.
 
-    A guess is drawn as its token will be: with the same settings and the same random number. So the two are equal where
+    A draft is drawn as its token will be: with the same settings and the same random number. So the two are equal where
     the draft layer and the model agree, at any temperature.
     """
 
@@ -43,21 +43,17 @@ class DraftLayer:
     def __init__(self, model: DraftLayerModel) -> None:
         self._model = model
 
-    def draft(self, batch: Batch) -> Batch:
-        lookaheads = {n: _Lookahead(chunk) for n, chunk in enumerate(batch.chunks) if chunk.room}
-        going = list(lookaheads.values())
+    def draft(self, batch: Batch) -> None:
+        going = [_Lookahead(chunk) for chunk in batch.chunks if chunk.room]
         while going:
             logits = self._model.draft(Batch([each.chunk for each in going], batch.moves))
-            drawn = sample(logits, going)
-            for each, token in zip(going, drawn, strict=True):
+            for each, token in zip(going, sample(logits, going), strict=True):
                 each.take(token)
             going = [each for each in going if each.goes_on]
-        chunks = [lookaheads[n].chunk if n in lookaheads else chunk for n, chunk in enumerate(batch.chunks)]
-        return Batch(chunks, batch.moves)
 
 
 class _Lookahead:
-    """A sequence some guesses further on, as the sampler sees it. Penalties count what was said, guesses left out."""
+    """A sequence some drafts further on, as the sampler sees it. Penalties count what was said, drafts left out."""
 
     def __init__(self, chunk: Chunk) -> None:
         sequence = chunk.sequence
@@ -72,11 +68,11 @@ class _Lookahead:
         return self.chunk.sequence.generated + len(self.chunk.drafts)
 
     def take(self, token: object) -> None:
-        """What cannot be guessed, because logits are not finite or a grammar is too complex, is not guessed at."""
+        """Where logits are not finite or a grammar is too complex, nothing more is drafted."""
         if not isinstance(token, SampledToken):
             self.goes_on = False
             return
-        self.chunk = replace(self.chunk, drafts=(*self.chunk.drafts, token.token_id))
+        self.chunk.drafts += (token.token_id,)
         self.goes_on = len(self.chunk.drafts) < self.chunk.room
         if self.matcher is not None and self.goes_on:
             self.matcher.accept(token.token_id)
@@ -84,7 +80,7 @@ class _Lookahead:
 
 
 class PromptLookup:
-    """Guesses what followed the last few tokens when they last stood in the prompt or the output: for models without a
+    """Drafts what followed the last few tokens when they last stood in the prompt or the output: for models without a
     draft layer. It costs next to nothing, and is right where a text repeats itself."""
 
     name = "prompt lookup"
@@ -92,19 +88,20 @@ class PromptLookup:
     def __init__(self) -> None:
         self._seen: WeakKeyDictionary[Sequence, _Seen] = WeakKeyDictionary()
 
-    def draft(self, batch: Batch) -> Batch:
-        chunks = [replace(chunk, drafts=self._guesses(chunk)) if chunk.room else chunk for chunk in batch.chunks]
-        return Batch(chunks, batch.moves)
+    def draft(self, batch: Batch) -> None:
+        for chunk in batch.chunks:
+            if chunk.room:
+                chunk.drafts = self._drafts(chunk)
 
-    def _guesses(self, chunk: Chunk) -> tuple[int, ...]:
+    def _drafts(self, chunk: Chunk) -> tuple[int, ...]:
         sequence, token_ids = chunk.sequence, chunk.sequence.token_ids
         seen = self._seen.setdefault(sequence, _Seen({}, RUN_TOKENS))
         for place in range(max(seen.places, len(token_ids) - LOOK_BACK_TOKENS), len(token_ids)):
             seen.after[tuple(token_ids[place - RUN_TOKENS : place])] = place
         seen.places = max(seen.places, len(token_ids))
         place = seen.after.get(tuple(token_ids[-RUN_TOKENS:]), len(token_ids))
-        guesses = token_ids[place : place + chunk.room]
-        return tuple(guesses if sequence.matcher is None else _allowed(sequence.matcher, guesses))
+        drafts = token_ids[place : place + chunk.room]
+        return tuple(drafts if sequence.matcher is None else _allowed(sequence.matcher, drafts))
 
 
 @dataclass(slots=True)

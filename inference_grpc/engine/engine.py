@@ -33,7 +33,7 @@ class EngineCounters:
     prefix_hit_tokens: int = 0
     completion_tokens: int = 0
     faults: int = 0
-    # Guesses at tokens, and those that proved right: by their place among the guesses of one sequence in one step.
+    # Drafts, and those of them that proved right: by their place among the drafts of one sequence in one step.
     drafted: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
 
@@ -147,9 +147,10 @@ class Engine:
         """One round. What is wrong with a request ends that request; what is wrong with the device ends the loop."""
         self._expire()
         try:
-            batch = self._runner.draft(self.scheduler.schedule())
+            batch = self.scheduler.schedule()
             if batch.chunks:
                 self._start_admitted(batch)
+                self._runner.draft(batch)
                 logits = self._runner.run(batch)
                 self.scheduler.commit(batch)
                 self._take_tokens(batch, logits)
@@ -178,7 +179,7 @@ class Engine:
             self._emit(request, request.start(cached_tokens))
 
     def _take_tokens(self, batch: Batch, logits: torch.Tensor) -> None:
-        """A token for each sequence, drawn at the end of what is certain. Where it is the one that was guessed, the
+        """A token for each sequence, drawn at the end of what is certain. Where it is the one that was drafted, the
         logits after it are there already, and the next token is taken from them just as a step of its own would."""
         self.counters.steps += 1
         ends = batch.ends
@@ -191,39 +192,34 @@ class Engine:
 
     def _take(self, end: End, token: SampledToken | EngineError) -> End | None:
         """The end one token on, if the sequence goes on and its logits there are known."""
-        request = self._open.get(end.sequence.key)
+        sequence, request = end.sequence, self._open.get(end.sequence.key)
         if request is None:  # another choice of it failed in this very step
             return None
         if isinstance(token, DeviceFault):
-            self._discard(request, end.sequence, token)
+            self._discard(request, sequence, token)
             return None
         if isinstance(token, EngineError):
             self._fail(request, token)
             return None
-        after = end.after(token.token_id)
-        if after is not None:
-            _count(self.counters.accepted, [end.accepted])
-        if self._append(request, end.sequence, token) or after is None:
-            return None
-        self.scheduler.accept(after)
-        return after
-
-    def _append(self, request: OpenRequest, sequence: Sequence, token: SampledToken) -> bool:
-        """Whether the choice is over."""
         self.counters.completion_tokens += 1
         try:
             events, is_over = request.take(sequence, token)
         except Exception as error:  # one request's text or constraint must not end the others
             logger.exception("request_failed request_id=%s", request.request_id)
             self._fail(request, EngineError(f"The output could not be processed ({type(error).__name__})."))
-            return True
+            return None
+        after = end.after(token.token_id)
+        if after is not None:
+            _count(self.counters.accepted, [end.accepted])
+        if end.accepted and (is_over or after is None):
+            self.scheduler.accept(end)
         if not request.unfinished:
             self._end(request, events)
-            return True
+            return None
         if is_over:
             self.scheduler.remove(sequence)
         self._emit(request, events)
-        return is_over
+        return None if is_over else after
 
     def _discard(self, request: OpenRequest, sequence: Sequence, error: DeviceFault) -> None:
         """Its logits are not finite, so its pages may hold such values, and a masked key still spreads them."""

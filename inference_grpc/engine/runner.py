@@ -1,4 +1,4 @@
-"""One step on the device: guesses, the forward pass, then sampling."""
+"""One step on the device: drafts, the forward pass, then sampling."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ class Runner:
         # Whether every sequence of this step keeps its memory in the next one.
         self.may_run_ahead: Callable[[], bool] = lambda: False
 
-    def draft(self, batch: Batch) -> Batch:
-        """The batch with guesses at the tokens that will follow, where there is room for some."""
-        return batch if self._drafter is None else self._drafter.draft(batch)
+    def draft(self, batch: Batch) -> None:
+        """Put drafts of the tokens that will follow on its chunks, where there is room for some."""
+        if self._drafter is not None:
+            self._drafter.draft(batch)
 
     def run(self, batch: Batch) -> torch.Tensor:
-        """Logits [rows, vocabulary] of the ends of known texts, and after each guess."""
+        """Logits [rows, vocabulary] of the ends of known texts, and after each draft."""
         return self._model.forward(batch)
 
     def sample(self, batch: Batch, logits: torch.Tensor, ends: Sequence[End]) -> list[SampledToken | EngineError]:

@@ -25,7 +25,7 @@ _MASK64: Final = (1 << 64) - 1
 
 
 class Drawing(Protocol):
-    """What a draw depends on beside the logits: a sequence, or one that is some guesses further on."""
+    """What a draw depends on beside the logits: a sequence, or one that is some drafts further on."""
 
     @property
     def prompt_ids(self) -> list[int]: ...

@@ -7,9 +7,9 @@ state a state slot too. When pages run out all the same, the least important
 sequence gives its memory back and waits. It goes on as if nothing had happened: from host memory, or, where there is no
 room, by computing its tokens again (often it finds its pages by prefix).
 
-Where guesses at next tokens are tried, each decoding sequence may have some in the step: one more than the last time if
+Where drafts are verified, each decoding sequence may have some in the step: one more than the last time if
 all of those proved right, one less if none did. They take what is left of the token budget and free pages only, and
-give the pages back: nothing gives way for a guess.
+give the pages back: nothing gives way for a draft.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Scheduler:
         draft_tokens: int = 0,
     ) -> None:
         """`block_tokens`: chunks of prompts end at multiples of it (see `model/interface.py`). `reserves_output`: admit
-        only what has pages up to its last token, so that nothing has to be preempted. `draft_tokens`: guesses of one
-        sequence that a step may try."""
+        only what has pages up to its last token, so that nothing has to be preempted. `draft_tokens`: drafts of one
+        sequence that a step may verify."""
         self._cache = cache
         self._reserves_output = reserves_output
         self._max_sequences = max_sequences
@@ -81,21 +81,17 @@ class Scheduler:
         granted, page_tokens = 0, self._cache.page_tokens
         while granted < len(self.running):
             sequence = self.running[granted]
-            tokens = len(sequence.token_ids)
-            if self._draft_tokens:
-                self._cache.shrink(sequence, tokens)  # guesses that proved wrong
-            if tokens <= len(sequence.page_ids) * page_tokens or self._cache.extend(sequence, tokens):
+            tokens, held = len(sequence.token_ids), len(sequence.page_ids) * page_tokens
+            if tokens <= held or self._cache.extend(sequence, tokens):
                 granted += 1
+                if held - tokens >= page_tokens:  # of drafts that proved wrong
+                    self._cache.shrink(sequence, tokens)
             else:
                 self._preempt(self.running[-1])  # the least important; at last the sequence itself
-        decoding = [sequence for sequence in self.running if sequence.remaining == 1]
-        budget = self._step_tokens - len(decoding)
-        chunks: list[Chunk] = []
-        for sequence in decoding:
-            is_generated = sequence.computed >= sequence.prompt_tokens
-            room = self._room_for_guesses(sequence, budget) if self._draft_tokens and is_generated else 0
-            chunks.append(Chunk(sequence, sequence.computed, 1, room=room))
-            budget -= room
+        chunks = [Chunk(sequence, sequence.computed, 1) for sequence in self.running if sequence.remaining == 1]
+        budget = self._step_tokens - len(chunks)
+        if self._draft_tokens:
+            budget -= self._make_room_for_drafts(chunks, budget)
         # Prefill goes on even when decoding alone fills the budget, if slowly.
         least = max(self._cache.page_tokens, self._block_tokens)
         budget = max(budget, min(self._step_tokens, least))
@@ -117,22 +113,31 @@ class Scheduler:
             if chunk.end >= chunk.sequence.prompt_tokens:
                 chunk.sequence.prompt_done = True
             if chunk.drafts:
-                chunk.sequence.guesses = max(len(chunk.drafts) - 1, 1)  # unless one proves right
+                chunk.sequence.draft_limit = max(len(chunk.drafts) - 1, 1)  # unless one proves right
 
     def accept(self, end: End) -> None:
-        """The guess before `end` proved right, so what was computed for it is final too."""
+        """The drafts up to `end`, at least one, proved right; the next, if there is one, did not or does not count."""
         self._cache.accept(end.sequence, end.accepted)
         tried = end.accepted + len(end.drafts)
-        end.sequence.guesses = min(tried if end.drafts else tried + 1, self._draft_tokens)
+        end.sequence.draft_limit = min(tried if end.drafts else tried + 1, self._draft_tokens)
 
-    def _room_for_guesses(self, sequence: Sequence, budget: int) -> int:
-        hoped = self._draft_tokens if sequence.guesses is None else sequence.guesses
-        # The last token that it may say is drawn after the last guess.
-        room = min(hoped, budget, sequence.max_tokens - sequence.generated - 1)
-        tokens, pages = len(sequence.token_ids), len(sequence.page_ids) + self._cache.pool.available
-        room = max(min(room, pages * self._cache.page_tokens - tokens), 0)
-        self._cache.extend(sequence, tokens + room)
-        return room
+    def _make_room_for_drafts(self, chunks: list[Chunk], budget: int) -> int:
+        """On chunks that decode, as far as the budget and free pages allow; returns how many drafts there may be."""
+        left, page_tokens = budget, self._cache.page_tokens
+        for chunk in chunks:
+            sequence, prompt_tokens = chunk.sequence, chunk.sequence.prompt_tokens
+            tokens, held = len(sequence.token_ids), len(sequence.page_ids) * page_tokens
+            hoped = self._draft_tokens if sequence.draft_limit is None else sequence.draft_limit
+            # The last token that it may say is drawn after the last draft.
+            room = min(hoped, left, prompt_tokens + sequence.max_tokens - tokens - 1)
+            if room <= 0 or chunk.start < prompt_tokens:
+                continue
+            if tokens + room > held:
+                room = min(room, held + self._cache.pool.available * page_tokens - tokens)
+                self._cache.extend(sequence, tokens + room)
+            chunk.room = room
+            left -= room
+        return budget - left
 
     def _add_prefill(self, chunks: list[Chunk], sequence: Sequence, budget: int) -> int:
         """Its next chunk, as long as the budget and its blocks allow; returns the tokens of it, 0 if none."""

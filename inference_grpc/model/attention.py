@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple
 
 import torch
 
@@ -26,6 +27,14 @@ SPAN_TOKENS = 64
 KEPT_BYTES = 256 * 2**20
 
 
+class Spans(NamedTuple):
+    """Gathered keys and values of one layer, as the product wants them, and the memory they lie in."""
+
+    rows: torch.Tensor  # [tokens of whole pages, keys | values] float32
+    key: torch.Tensor  # [rows, kv heads, span, head size]
+    value: torch.Tensor
+
+
 @dataclass(frozen=True, slots=True)
 class Decoding:
     """A group whose spans are kept for the next step: of sequences that have one row each."""
@@ -35,8 +44,8 @@ class Decoding:
     span: int
     slots: torch.Tensor  # int64 [rows]: where each row's key and value are in the pool
     places: torch.Tensor  # int64 [rows]: and where in the spans
-    before: dict[KvPool, torch.Tensor]  # spans of the last step, which lack nothing but these rows, as far as not taken
-    spans: dict[KvPool, torch.Tensor] = field(default_factory=dict)  # of this step, as far as `attend` has come
+    before: dict[KvPool, Spans]  # those of the last step, which lack nothing but these rows, as far as not taken
+    spans: dict[KvPool, Spans] = field(default_factory=dict)  # of this step, as far as `attend` has come
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,7 @@ class StepPlan:
     slots: torch.Tensor  # int64 [rows]: where each row's key and value go in the pool
     groups: list[Group]
     chunks: list[tuple[Chunk, slice]]  # each chunk's rows; those of one row, which decode, come first
-    # int64: the last row of what each sampling chunk knows, then its guesses' rows; chunks in the order of the batch
+    # int64: the last row of what each sampling chunk knows, then its drafts' rows; chunks in the order of the batch
     sampling_rows: torch.Tensor
 
 
@@ -175,8 +184,7 @@ def attend(
     for group in groups:
         query = q[group.rows]
         count = query.shape[0]
-        gathered = _spans(pool, group).view(group.sequences, -1, 2, kv_heads, size)
-        key, value = gathered[:, : group.span].permute(2, 0, 3, 1, 4).expand(2, count, kv_heads, group.span, size)
+        _, key, value = _spans(pool, group, count, kv_heads)
         output = torch.nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask=group.mask.expand(count, 1, shared, group.span)
         )
@@ -184,15 +192,17 @@ def attend(
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
-def _spans(pool: KvPool, group: Group) -> torch.Tensor:
-    """[sequences * pages, page tokens, keys | values] float32"""
+def _spans(pool: KvPool, group: Group, count: int, kv_heads: int) -> Spans:
     decoding = group.decoding
-    if decoding is None:
-        return pool.gather(group.page_ids)
-    spans = decoding.before.pop(pool, None)
-    if spans is None:
-        spans = pool.gather(group.page_ids)
+    spans = decoding.before.pop(pool, None) if decoding else None
+    if decoding is not None and spans is not None:
+        spans.rows.index_copy_(0, decoding.places, pool.read(decoding.slots))
     else:
-        spans.view(-1, spans.shape[-1]).index_copy_(0, decoding.places, pool.read(decoding.slots))
-    decoding.spans[pool] = spans
+        gathered = pool.gather(group.page_ids)
+        size = gathered.shape[-1] // 2 // kv_heads
+        heads = gathered.view(group.sequences, -1, 2, kv_heads, size)[:, : group.span]
+        key, value = heads.permute(2, 0, 3, 1, 4).expand(2, count, kv_heads, group.span, size)
+        spans = Spans(gathered.view(-1, gathered.shape[-1]), key, value)
+    if decoding is not None:
+        decoding.spans[pool] = spans
     return spans

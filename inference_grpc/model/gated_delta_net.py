@@ -6,8 +6,8 @@ of the prompt and all that is generated go through the recurrence, one row after
 of prompts end at multiples of 64 or at the end of the prompt, which the scheduler sees to; other chunks are computed
 right, but may differ in the last bits.
 
-Rows that are generated, and guesses at rows after them, are computed in rounds: the next row of every sequence at once.
-The state after a guess goes to a slot of its own, so whoever finds the guess wrong goes on from the slot before it.
+Rows that are generated, and drafts of rows after them, are computed in rounds: the next row of every sequence at once.
+The state after a draft goes to a slot of its own, so whoever finds the draft wrong goes on from the slot before it.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _slot(chunk: Chunk) -> int:
 
 
 def _slots(chunk: Chunk) -> list[int]:
-    """Where the state goes after its row, and after each guess."""
+    """Where the state goes after its row, and after each draft."""
     return [_slot(chunk), *chunk.sequence.draft_slots[: len(chunk.drafts)]]
 
 

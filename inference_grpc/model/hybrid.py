@@ -60,7 +60,7 @@ class HybridModel:
     device = "cpu"
     # Chunks of prompts end at multiples of this, so that a row's bits do not depend on them (gated_delta_net.py).
     block_tokens = SPAN_TOKENS
-    checks_guesses = True
+    verifies_drafts = True
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class HybridModel:
         # By slot: the hidden state, after the final norm, of the last token that was computed. The draft layer's next
         # row needs it, and finds it after a prefix hit as well.
         self._carried = self._host_carried = torch.empty(0)
-        self._guessed = torch.empty(0)  # by slot: what the draft layer made of its last guess
+        self._drafted = torch.empty(0)  # by slot: what the draft layer made of its last draft
         self._page_tokens = self._padding_page = 0
         self._plan: StepPlan | None = None  # of the last step
 
@@ -140,7 +140,7 @@ class HybridModel:
         self._mtp_pool = kv_pool() if self._weights.mtp is not None else None
         self._carried = torch.zeros(state_slots + 1, config.hidden)
         self._host_carried = host_places(self._carried, host_states)
-        self._guessed = torch.zeros_like(self._carried)
+        self._drafted = torch.zeros_like(self._carried)
 
     @torch.inference_mode()
     def clear_pages(self, page_ids: Sequence[int]) -> None:
@@ -227,7 +227,7 @@ class HybridModel:
         weights, mtp = self._weights, self._weights.mtp
         assert mtp is not None, "drafting needs a draft layer"
         assert self._mtp_pool is not None
-        # One row a sequence: its last token, or the last guess, at that token's place.
+        # One row a sequence: its last token, or the last draft, at that token's place.
         rows = [
             Chunk(chunk.sequence, chunk.end + len(chunk.drafts) - 1, 0, drafts=chunk.drafts[-1:])
             if chunk.drafts
@@ -239,12 +239,12 @@ class HybridModel:
             group.mask[..., 0] = float("-inf")  # there is no hidden state before the first token
         row_of = {id(chunk): at.start for chunk, at in plan.chunks}
         slots = torch.tensor([chunk.sequence.state_slot for chunk, _ in plan.chunks])
-        hidden = (self._guessed if batch.chunks[0].drafts else self._carried)[slots]
+        hidden = (self._drafted if batch.chunks[0].drafts else self._carried)[slots]
         x = self._mtp_input(weights.embedding[plan.token_ids].float(), hidden, mtp)
         x = self._layer(x, mtp.layer, self._mtp_pool, plan, self._rotation(plan.positions), [])
-        guessed = rms_norm(x, mtp.norm, self.config.norm_epsilon)
-        self._guessed[slots] = guessed
-        return weights.head(guessed[[row_of[id(chunk)] for chunk in rows]])[:, : self.vocabulary]
+        drafted = rms_norm(x, mtp.norm, self.config.norm_epsilon)
+        self._drafted[slots] = drafted
+        return weights.head(drafted[[row_of[id(chunk)] for chunk in rows]])[:, : self.vocabulary]
 
     def _prime_mtp(
         self,
@@ -259,7 +259,7 @@ class HybridModel:
 
         Place p holds (hidden state of token p - 1, token p), so a page depends on its own and earlier tokens alone and
         may be shared by prefix. Place 0 has no hidden state before it and is never looked at. What `draft` left at
-        places of guesses came of its own hidden states; it is written over here.
+        places of drafts came of its own hidden states; it is written over here.
         """
         assert self._mtp_pool is not None
         before = torch.empty_like(normed)

@@ -23,7 +23,7 @@ class Model(Protocol):
     precision: str
     device: str
     block_tokens: int  # 1: chunks may end anywhere
-    checks_guesses: bool  # whether `forward` takes chunks with guesses
+    verifies_drafts: bool  # whether `forward` takes chunks with drafts
 
     @property
     def state_bytes(self) -> int:
@@ -44,11 +44,11 @@ class Model(Protocol):
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """One step: does the moves, writes the keys and values of every chunk, brings states forward, returns logits of
-        the last row of each chunk that samples and of the rows of its guesses, in order.
+        the last row of each chunk that samples and of the rows of its drafts, in order.
 
         float32 [rows of `batch.ends`, vocabulary], free for the caller to change. A row's bits depend on its own
         sequence only: not on the neighbours, the chunk borders (at multiples of `block_tokens`), the page ids or
-        whether it was a guess. The state after a chunk's n-th guess goes to its sequence's n-th draft slot.
+        whether it was a draft. The state after a chunk's n-th draft goes to its sequence's n-th draft slot.
         """
 
     def clear_pages(self, page_ids: Sequence[int]) -> None:
@@ -57,13 +57,13 @@ class Model(Protocol):
 
 @runtime_checkable
 class DraftLayerModel(Protocol):
-    """What a model has beside that if it has a layer that guesses at tokens."""
+    """What a model has beside that if it has a layer that drafts tokens."""
 
     has_draft_layer: bool  # whether its file had the weights
 
     def draft(self, batch: Batch) -> torch.Tensor:
-        """Does the moves, and returns the draft layer's logits [chunks, vocabulary] of the token after the guesses that
-        each chunk has so far. First asked without guesses, then with one more at a time.
+        """Does the moves, and returns the draft layer's logits [chunks, vocabulary] of the token after the drafts that
+        each chunk has so far. First asked without drafts, then with one more at a time.
         """
 
 

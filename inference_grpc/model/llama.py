@@ -21,7 +21,7 @@ class LlamaModel:
 
     device = "cpu"
     block_tokens = 1
-    checks_guesses = True
+    verifies_drafts = True
     state_bytes = 0
 
     def __init__(

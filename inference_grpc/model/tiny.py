@@ -125,10 +125,10 @@ def hybrid_tensors(content: dict[str, Any], seed: int = 0) -> dict[str, torch.Te
 
 
 def let_drafts_agree(tensors: dict[str, torch.Tensor], depth: float) -> None:
-    """Make the draft layer of a hybrid guess well, as a trained one does, by making the model easy to guess.
+    """Make the draft layer of a hybrid draft well, as a trained one does, by making the model easy to foretell.
 
     What its layers add is multiplied by `depth`, and the draft layer passes the embedding of the token on. At 0 the
-    next token depends on the last one alone and each guess is right; the more depth, the fewer are.
+    next token depends on the last one alone and each draft is right; the more depth, the fewer are.
     """
     for name in tensors:
         if name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight")):

@@ -118,7 +118,7 @@ class EngineMetrics(Collector):
             "engine_prefix_cache_hit_tokens": ("Prompt tokens found in the prefix cache.", info.prefix_hit_tokens),
             "engine_steps": ("Steps of the engine.", info.steps),
             "engine_session_messages": ("Messages that were sent to gateways.", self.steps_sent),
-            # A draft is the guesses of one sequence in one step; each has a first.
+            # In vLLM's words a draft is all that is drafted for a sequence in a step; each has a first token.
             "engine_spec_decode_num_drafts": ("Drafts that were checked.", sum(info.drafted_per_position[:1])),
             "engine_spec_decode_num_draft_tokens": ("Tokens of drafts.", info.drafted_tokens),
             "engine_spec_decode_num_accepted_tokens": ("Of these, the ones that were right.", info.accepted_tokens),

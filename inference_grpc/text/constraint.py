@@ -91,7 +91,7 @@ class Matcher:
         return self._matcher.is_accepting()
 
     def ahead(self) -> Matcher:
-        """One of its own at the same place, to try guesses on: it has no closer, so it is led to an end only where this
+        """One of its own at the same place, to try drafts on: it has no closer, so it is led to an end only where this
         one is already."""
         ahead = Matcher(self._matcher.deep_copy())
         ahead._plan = list(self._plan)

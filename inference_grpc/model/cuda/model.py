@@ -48,7 +48,7 @@ class CudaHybridModel:
     """
 
     block_tokens = CHUNK
-    checks_guesses = False
+    verifies_drafts = False
 
     def __init__(
         self,

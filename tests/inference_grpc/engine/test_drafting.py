@@ -1,4 +1,4 @@
-"""Guesses change how many steps an answer takes, and nothing else: who guesses well, badly or within a grammar."""
+"""Drafts change how many steps an answer takes, and nothing else: who drafts well, badly or within a grammar."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PERSON = (
 
 @pytest.fixture(scope="module")
 def agreeing_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three of four of its guesses are right."""
+    """Three of four of its drafts are right."""
     return write_tiny(tmp_path_factory.mktemp("agreeing") / "agreeing", depth=0.08)
 
 
@@ -99,7 +99,7 @@ def test_everything_is_told_as_plain_decoding_tells_it(make: MakeClient, paths: 
             assert len(info.accepted_per_position) == draft_tokens
 
 
-def test_right_guesses_save_steps(make: MakeClient) -> None:
+def test_right_drafts_save_steps(make: MakeClient) -> None:
     request = complete("hello", max_tokens=60, **ENDLESS)
     steps = []
     for draft_tokens in (0, 1, 3):
@@ -107,7 +107,7 @@ def test_right_guesses_save_steps(make: MakeClient) -> None:
         client.run(request)
         info = client.backend.info()
         steps.append(info.steps)
-        # A step draws a token, and one more for each guess that was right: all but a guess of what ended the text.
+        # A step draws a token, and one more for each draft that was right: all but a draft of what ended the text.
         assert info.completion_tokens == info.steps + info.accepted_tokens
     assert steps[0] == 60
     assert steps[0] > steps[1] > steps[2]
@@ -136,7 +136,7 @@ def test_the_same_in_small_chunks_in_few_pages_and_where_the_output_is_reserved(
         assert (scheduler.swaps > 0) == ("swap_mib" in settings)
 
 
-def test_a_prompt_met_before_is_found_and_guessed_on_as_well(make: MakeClient) -> None:
+def test_a_prompt_met_before_is_found_and_drafted_on_as_well(make: MakeClient) -> None:
     client = make(draft_tokens=3)
     request = complete("tell the tale of the hero " * 8, max_tokens=24, **ENDLESS)
     accepted = []
@@ -149,7 +149,7 @@ def test_a_prompt_met_before_is_found_and_guessed_on_as_well(make: MakeClient) -
 
 
 @pytest.mark.parametrize("which", ["agreeing", "dense"])
-def test_constraints_hold_and_say_what_they_say_without_guesses(
+def test_constraints_hold_and_say_what_they_say_without_drafts(
     make: MakeClient, paths: dict[str, Path], which: str
 ) -> None:
     requests = [
@@ -167,13 +167,13 @@ def test_constraints_hold_and_say_what_they_say_without_guesses(
         assert client.backend.info().accepted_tokens > 0
 
 
-def test_only_what_a_grammar_allows_is_guessed(make: MakeClient) -> None:
-    """Where it leaves one way, the guess is right, whatever the draft layer thinks."""
+def test_only_what_a_grammar_allows_is_drafted(make: MakeClient) -> None:
+    """Where it leaves one way, the draft is right, whatever the draft layer thinks."""
     client = make(draft_tokens=3)
     (events,) = client.run(complete("x", max_tokens=80, constraint=Constraint("regex", "the hello in on the hello")))
     info = client.backend.info()
     assert text_of(events) == "the hello in on the hello"
-    # The end of the text stands where the grammar left no other guess, and is drawn as it was guessed.
+    # The end of the text stands where the grammar left no other draft, and is drawn as it was drafted.
     assert info.accepted_tokens == info.drafted_tokens > 0
 
 
@@ -194,7 +194,7 @@ def test_cancel_and_failures_give_every_slot_back(make: MakeClient) -> None:
     assert client.backend.engine.cache.slots.held == 0
 
 
-def test_logits_of_the_draft_layer_that_are_not_finite_cost_nothing_but_guesses(make: MakeClient) -> None:
+def test_logits_of_the_draft_layer_that_are_not_finite_cost_nothing_but_drafts(make: MakeClient) -> None:
     request = complete("hello", max_tokens=20, **ENDLESS)
     expected = told(make().run(request)[0])
     client = make(draft_tokens=3)
@@ -212,7 +212,7 @@ def test_a_gguf_file_brings_its_draft_layer_along(make: MakeClient, agreeing_pat
     assert client.backend.info().accepted_per_position == folder.backend.info().accepted_per_position
 
 
-def test_a_hybrid_without_a_draft_layer_looks_its_guesses_up(make: MakeClient, tmp_path: Path) -> None:
+def test_a_hybrid_without_a_draft_layer_looks_its_drafts_up(make: MakeClient, tmp_path: Path) -> None:
     path = write_tiny(tmp_path / "headless", mtp_num_hidden_layers=0)
     request = complete("hello", max_tokens=40, sampling={"logit_bias": {40: 5.0}}, **ENDLESS)  # often the same
     expected = told(make(model=str(path)).run(request)[0])
@@ -222,10 +222,10 @@ def test_a_hybrid_without_a_draft_layer_looks_its_guesses_up(make: MakeClient, t
     assert client.backend.info().accepted_tokens > 0
 
 
-def test_the_start_says_that_guesses_are_checked_and_why(make: MakeClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_start_says_that_drafts_are_checked_and_why(make: MakeClient, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         client = make(draft_tokens=3)
-    assert "drafting_on drafter=mtp draft_tokens=3: logits of checked guesses have the bits" in caplog.text
+    assert "drafting_on drafter=mtp draft_tokens=3: logits of verified drafts have the bits" in caplog.text
     assert client.backend.info().draft_head == "mtp, 3 tokens"
     caplog.clear()
     assert make().backend.info().draft_head == "none"
@@ -233,7 +233,7 @@ def test_the_start_says_that_guesses_are_checked_and_why(make: MakeClient, caplo
 
 
 @pytest.mark.parametrize("which", ["agreeing", "dense"])
-def test_nothing_is_guessed_where_checking_guesses_changes_logits(
+def test_nothing_is_drafted_where_checking_drafts_changes_logits(
     make: MakeClient,
     paths: dict[str, Path],
     which: str,
@@ -265,7 +265,7 @@ def test_the_gate_notices_a_state_that_is_not_rolled_back(
     from inference_grpc.cache.coordinator import CacheCoordinator
 
     monkeypatch.setattr(
-        CacheCoordinator, "accept", lambda self, sequence, number: self.commit(sequence, sequence.computed + 1)
+        CacheCoordinator, "accept", lambda self, sequence, count: self.commit(sequence, sequence.computed + count)
     )
     make(draft_tokens=2)
     assert "drafting_off" in caplog.text
@@ -284,7 +284,7 @@ def test_the_setting_is_checked() -> None:
         read_config([], {"ENGINE_DRAFT_TOKENS": "9"})
 
 
-def test_metrics_count_guesses_by_position(make: MakeClient) -> None:
+def test_metrics_count_drafts_by_position(make: MakeClient) -> None:
     client = make(draft_tokens=3)
     client.run(complete("hello", max_tokens=60, **ENDLESS))
     info = client.backend.info()
@@ -306,27 +306,28 @@ def test_metrics_count_guesses_by_position(make: MakeClient) -> None:
         assert 0 < accepted <= drafted
 
 
-def test_lookup_guesses_what_followed_the_same_words_last() -> None:
+def test_lookup_drafts_what_followed_the_same_words_last() -> None:
     lookup = PromptLookup()
     sequence = Sequence(
         key=0, choice=0, prompt_ids=[1, 2, 3, 4, 9, 1, 2, 3, 5, 6, 7, 8, 1, 2], sampling=SamplingParams(), seed=0,
         max_tokens=20,
     )  # fmt: skip
 
-    def guesses(room: int) -> tuple[int, ...]:
-        (chunk,) = lookup.draft(Batch([Chunk(sequence, len(sequence.token_ids) - 1, 1, room=room)])).chunks
+    def drafts(room: int) -> tuple[int, ...]:
+        chunk = Chunk(sequence, len(sequence.token_ids) - 1, 1, room=room)
+        lookup.draft(Batch([chunk]))
         return chunk.drafts
 
-    assert guesses(3) == ()  # (8, 1, 2) stood there once only
+    assert drafts(3) == ()  # (8, 1, 2) stood there once only
     sequence.append(3)
-    assert (guesses(0), guesses(2), guesses(4)) == ((), (5, 6), (5, 6, 7, 8))
+    assert (drafts(0), drafts(2), drafts(4)) == ((), (5, 6), (5, 6, 7, 8))
     sequence.append(5)
-    assert guesses(3) == (6, 7, 8)
+    assert drafts(3) == (6, 7, 8)
     sequence.append(2)
-    assert guesses(3) == ()
+    assert drafts(3) == ()
 
 
-def test_a_short_soak_with_guesses_loses_nothing(tmp_path: Path) -> None:
+def test_a_short_soak_with_drafts_loses_nothing(tmp_path: Path) -> None:
     model = str(write_tiny(tmp_path / "narrow", depth=DEPTH, **NARROW))
     outcome = Soak(model, longest=300, seed=7, draft_tokens=3).run(60)
     assert outcome.finished + outcome.cancelled + sum(outcome.failed.values()) == 60
@@ -335,9 +336,9 @@ def test_a_short_soak_with_guesses_loses_nothing(tmp_path: Path) -> None:
     assert outcome.failed.keys() <= {"deadline_exceeded"}
 
 
-def test_a_device_that_checks_no_guesses_refuses_them(monkeypatch: pytest.MonkeyPatch, hybrid_path: Path) -> None:
-    monkeypatch.setattr(HybridModel, "checks_guesses", False)
+def test_a_device_that_checks_no_drafts_refuses_them(monkeypatch: pytest.MonkeyPatch, hybrid_path: Path) -> None:
+    monkeypatch.setattr(HybridModel, "verifies_drafts", False)
     with pytest.raises(
-        ConfigError, match=r"ENGINE_DRAFT_TOKENS \(--draft-tokens\) is 2: steps on cpu check no guesses"
+        ConfigError, match=r"ENGINE_DRAFT_TOKENS \(--draft-tokens\) is 2: steps on cpu verify no drafts"
     ):
         load_backend(EngineConfig(model=str(hybrid_path), draft_tokens=2))

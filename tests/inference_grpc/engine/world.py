@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -34,7 +33,7 @@ class World:
         draft_tokens: int = 0,
         right: float = 0.0,
     ) -> None:
-        """`right`: how many of the guesses are."""
+        """`right`: how many of the drafts are."""
         self.cache = CacheCoordinator(
             pages=pages,
             page_tokens=PAGE,
@@ -81,7 +80,8 @@ class World:
         return sequence
 
     def step(self) -> Batch:
-        batch = self._guess(self.scheduler.schedule())
+        batch = self.scheduler.schedule()
+        self._draft(batch)
         self.check(batch)
         self.shadow.forward(batch)
         ends: list[End | None] = [*batch.ends]
@@ -91,26 +91,24 @@ class World:
         self.cache.check_integrity(self.scheduler.sequences())
         return batch
 
-    def _guess(self, batch: Batch) -> Batch:
-        """7 is right; a drafter may guess less often than it may."""
-        chunks = []
+    def _draft(self, batch: Batch) -> None:
+        """7 is right; a drafter may draft less often than it may."""
         for chunk in batch.chunks:
             count = self._chance.randint(0, chunk.room)
-            drafts = tuple(7 if self._chance.random() < self._right else 8 for _ in range(count))
-            chunks.append(replace(chunk, drafts=drafts))
-        return Batch(chunks, batch.moves)
+            chunk.drafts = tuple(7 if self._chance.random() < self._right else 8 for _ in range(count))
 
     def _take(self, end: End) -> End | None:
         sequence, following = end.sequence, end.after(7)
         sequence.append(7)
-        if sequence.generated >= sequence.max_tokens:
+        is_over = sequence.generated >= sequence.max_tokens
+        assert not (is_over and following), "a draft of the last token is of no use"
+        if end.accepted and following is None:
+            self.scheduler.accept(end)
+            self.accepted += end.accepted
+            assert sequence.remaining == 1, "all but the last token is computed"
+        if is_over:
             self.scheduler.remove(sequence)
             self.finished.append(sequence)
-            assert following is None, "a guess at the last token is of no use"
-        elif following is not None:
-            self.scheduler.accept(following)
-            self.accepted += 1
-            assert sequence.remaining == 0, "the guess is computed, and the next token not known yet"
         return following
 
     def check(self, batch: Batch) -> None:

@@ -87,7 +87,7 @@ def test_a_prefix_hit_goes_on_with_the_draft_layer_too(model: HybridModel) -> No
 
 
 def drafted(model: HybridModel, sequence: Sequence, count: int) -> list[torch.Tensor]:
-    """Logits of the draft layer for so many tokens after the last one, each guess being the likeliest."""
+    """Logits of the draft layer for so many tokens after the last one, each draft being the likeliest."""
     chunk, found = Chunk(sequence, len(sequence.token_ids) - 1, 1), []
     for _ in range(count):
         found.append(model.draft(Batch([chunk]))[0])
@@ -120,7 +120,7 @@ def expected_drafts(folder: Path, model: HybridModel, count: int) -> list[torch.
 
 
 @pytest.mark.parametrize("sizes", [[], [64, 64, 1], [128, 21]], ids=str)
-def test_its_guesses_are_those_of_the_equations(folder: Path, model: HybridModel, sizes: list[int]) -> None:
+def test_its_drafts_are_those_of_the_equations(folder: Path, model: HybridModel, sizes: list[int]) -> None:
     sequence = make_sequence([*TOKENS, 0, 0, 0, 0])
     sequence.token_ids = TOKENS[:-1]
     in_chunks(model, sequence, sizes)
@@ -129,8 +129,8 @@ def test_its_guesses_are_those_of_the_equations(folder: Path, model: HybridModel
         torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_rows_of_guesses_have_the_bits_of_plain_decoding_and_so_do_the_states_after_them(model: HybridModel) -> None:
-    """Over the border of a span, among other chunks, from each slot that guesses left a state in."""
+def test_rows_of_drafts_have_the_bits_of_plain_decoding_and_so_do_the_states_after_them(model: HybridModel) -> None:
+    """Over the border of a span, among other chunks, from each slot that drafts left a state in."""
     tokens, prompt = TOKENS[:70], 61
     plain = make_sequence(tokens, prompt=prompt)
     plain.token_ids = tokens[:prompt]
@@ -146,9 +146,9 @@ def test_rows_of_guesses_have_the_bits_of_plain_decoding_and_so_do_the_states_af
         in_chunks(model, sequence, [])
         sequence.token_ids = tokens[: prompt + 1]
         other = make_sequence(TOKENS[70:90], first_page=40, slot=6)
-        guesses = [*tokens[prompt + 1 : prompt + 1 + right], 5, 6, 7, 8][:4]
+        drafts = [*tokens[prompt + 1 : prompt + 1 + right], 5, 6, 7, 8][:4]
         drafted(model, sequence, 4)  # what it leaves in the draft layer's pages does not show
-        batch = Batch([Chunk(other, 0, 20), Chunk(sequence, prompt, 1, drafts=tuple(guesses))])
+        batch = Batch([Chunk(other, 0, 20), Chunk(sequence, prompt, 1, drafts=tuple(drafts))])
         logits = model.forward(batch)
         assert [(end.sequence, end.row) for end in batch.ends] == [(other, 0), (sequence, 1)]
         assert torch.equal(logits[1 : 2 + right], torch.stack(expected[: 1 + right]))

@@ -132,14 +132,14 @@ def test_pretty_printed_json_is_allowed(compiler, tokenizer):
         assert matcher.is_valid()
 
 
-def test_guesses_are_tried_ahead_and_change_nothing(compiler, tokenizer, allowed):
+def test_drafts_are_tried_ahead_and_change_nothing(compiler, tokenizer, allowed):
     matcher = compile_schema(compiler, SCHEMAS["flat object"]).new_matcher()
     tokens = tokenizer.encode('{"name": "x", "age": 3}')
     for count, token in enumerate(tokens):
         expected = allowed(matcher)
         ahead = matcher.ahead()
-        for guess in tokens[count:]:
-            ahead.accept(guess)
+        for draft in tokens[count:]:
+            ahead.accept(draft)
         assert ahead.is_done()
         with pytest.raises(ValueError, match="does not fit"):
             ahead.accept(token)

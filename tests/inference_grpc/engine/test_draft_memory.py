@@ -1,4 +1,4 @@
-"""Where guesses run and what becomes of their memory; no model."""
+"""Where drafts run and what becomes of their memory; no model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def rooms(world: World) -> list[int]:
 
 
 @pytest.mark.parametrize("state_slots", [0, 20])
-def test_guesses_that_are_right_take_the_steps_of_their_tokens(state_slots: int) -> None:
+def test_drafts_that_are_right_take_the_steps_of_their_tokens(state_slots: int) -> None:
     steps = {}
     for draft_tokens in (0, 3):
         world = World(
@@ -32,28 +32,28 @@ def test_guesses_that_are_right_take_the_steps_of_their_tokens(state_slots: int)
     assert steps[3] < 30
 
 
-def test_the_number_of_guesses_follows_how_the_last_ones_did() -> None:
+def test_the_number_of_drafts_follows_how_the_last_ones_did() -> None:
     world = World(draft_tokens=3, right=0.0, prefill_tokens=64)
     sequence = world.add([1, 2, 3], output=60)
     world.step()
-    sequence.guesses = 3
+    sequence.draft_limit = 3
     world._chance.randint = lambda low, high: high  # type: ignore[method-assign]
     assert [rooms(world)[0] for _ in range(4)] == [3, 2, 1, 1]
     world._right = 1.0
     assert [rooms(world)[0] for _ in range(4)] == [1, 2, 3, 3]
     world._chance.randint = lambda low, high: 0  # type: ignore[method-assign]
     assert rooms(world) == [3]
-    assert rooms(world) == [3]  # who did not guess was not wrong
+    assert rooms(world) == [3]  # who did not draft was not wrong
 
 
-def test_no_guess_is_made_at_the_last_token() -> None:
+def test_no_draft_is_made_at_the_last_token() -> None:
     world = World(draft_tokens=4, right=0.0)
     world.add([1, 2, 3], output=4)
     assert [rooms(world)[0] for _ in range(4)] == [0, 2, 1, 0]
     assert len(world.finished) == 1
 
 
-def test_guesses_take_what_the_budget_leaves_and_prompts_go_on() -> None:
+def test_drafts_take_what_the_budget_leaves_and_prompts_go_on() -> None:
     world = World(draft_tokens=4, right=0.0, prefill_tokens=8, max_sequences=8)
     for n in range(5):
         world.add([n], output=50)
@@ -66,7 +66,7 @@ def test_guesses_take_what_the_budget_leaves_and_prompts_go_on() -> None:
     assert long.generated == 1  # a page of it each step
 
 
-def test_nothing_gives_way_for_a_guess_and_its_pages_come_back() -> None:
+def test_nothing_gives_way_for_a_draft_and_its_pages_come_back() -> None:
     world = World(pages=6, draft_tokens=4, right=0.0, prefill_tokens=64)
     first, second = world.add([1, 2, 3], output=9), world.add([4, 5, 6], output=9)
     while world.scheduler.has_work:
@@ -77,7 +77,7 @@ def test_nothing_gives_way_for_a_guess_and_its_pages_come_back() -> None:
     assert world.scheduler.preemptions == 0  # three pages each are enough for 12 tokens
 
 
-def test_slots_of_guesses_are_counted_at_admission() -> None:
+def test_slots_of_drafts_are_counted_at_admission() -> None:
     world = World(state_slots=9, block_tokens=4, max_sequences=8, prefill_tokens=64, draft_tokens=3, right=0.5)
     for n in range(5):
         world.add(list(range(10 * n, 10 * n + 9)), output=20)
@@ -89,20 +89,18 @@ def test_slots_of_guesses_are_counted_at_admission() -> None:
     assert world.cache.slots.held == 0
 
 
-def test_the_state_after_a_right_guess_becomes_the_sequences_own() -> None:
+def test_the_state_after_a_right_draft_becomes_the_sequences_own() -> None:
     cache = CacheCoordinator(pages=8, page_tokens=PAGE, state_slots=5, block_tokens=PAGE, draft_tokens=3)
     sequence = Sequence(key=0, choice=0, prompt_ids=[1, 2, 3], sampling=SamplingParams(), seed=0, max_tokens=9)
     assert cache.admit(sequence)
     first, drafts = sequence.state_slot, list(sequence.draft_slots)
     assert len({first, *drafts}) == 4
     cache.commit(sequence, 3)
-    for number in (1, 2):
-        sequence.append(7)
-        cache.accept(sequence, number)
-        assert sequence.state_slot == drafts[number - 1]
-        cache.check_integrity([sequence])
-    assert sorted([sequence.state_slot, *sequence.draft_slots]) == sorted([first, *drafts])
+    sequence.token_ids += [7, 7, 7]
+    cache.accept(sequence, 2)
+    assert (sequence.state_slot, sequence.draft_slots) == (drafts[1], [drafts[0], first, drafts[2]])
     assert sequence.computed == 5
+    cache.check_integrity([sequence])
     lost = sequence.draft_slots.pop()
     with pytest.raises(AssertionError, match="state slots"):
         cache.check_integrity([sequence])
@@ -112,7 +110,7 @@ def test_the_state_after_a_right_guess_becomes_the_sequences_own() -> None:
     assert cache.slots.free == 5
 
 
-def test_pages_that_guesses_filled_can_be_found_when_they_were_right_only() -> None:
+def test_pages_that_drafts_filled_can_be_found_when_they_were_right_only() -> None:
     cache = CacheCoordinator(pages=8, page_tokens=PAGE, draft_tokens=3)
     sequence = Sequence(key=0, choice=0, prompt_ids=[1, 2, 3], sampling=SamplingParams(), seed=0, max_tokens=9)
     assert cache.admit(sequence)
@@ -137,7 +135,7 @@ def test_pages_that_guesses_filled_can_be_found_when_they_were_right_only() -> N
     right=st.sampled_from([0.0, 0.3, 0.8, 1.0]),
     host_pages=st.sampled_from([0, 20]),
 )
-def test_everything_ends_whatever_is_guessed(
+def test_everything_ends_whatever_is_drafted(
     requests: list[tuple[int, int, int]],
     pages: int,
     prefill_tokens: int,
