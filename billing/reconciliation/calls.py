@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # A record counts when it reached an engine: it has a receipt, or it was served and its engine keeps a journal. Of
 # several receipts for one request, the one that was served tells the class. Parameters: start, end.
-CALLS = """
+_CALLS = """
 calls AS (
     SELECT record.request_id, record.organization_id, record.started_at,
            COALESCE(receipt.match_class, 'gateway_only') AS match_class,
@@ -16,14 +16,20 @@ calls AS (
       ) receipt ON true
      WHERE record.started_at >= %(start)s AND record.started_at < %(end)s
        AND (receipt.match_class IS NOT NULL OR (record.expects_receipt AND record.status IN ('completed', 'cancelled')
-            AND record.prompt_tokens + record.completion_tokens > 0))
+            AND record.prompt_tokens + record.completion_tokens > 0)) {of_records}
     UNION ALL
     SELECT receipt.request_id, NULL, receipt.started_at, receipt.match_class, receipt.is_settled
       FROM billing_receipt receipt
      WHERE receipt.started_at >= %(start)s AND receipt.started_at < %(end)s
-       AND NOT EXISTS (SELECT 1 FROM billing_usage_record WHERE request_id = receipt.request_id)
+       AND NOT EXISTS (SELECT 1 FROM billing_usage_record WHERE request_id = receipt.request_id) {of_receipts}
 )
 """
+CALLS = _CALLS.format(of_records="", of_receipts="")
+# Those of some requests alone. One more parameter: request_ids.
+CALLS_OF = _CALLS.format(
+    of_records="AND record.request_id = ANY(%(request_ids)s::uuid[])",
+    of_receipts="AND receipt.request_id = ANY(%(request_ids)s::uuid[])",
+)
 # Name -> which calls it counts. Of engine_only, `unsettled` are the receipts whose tenant is unknown.
 CLASSES = {
     "total": "true",

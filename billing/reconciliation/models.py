@@ -66,6 +66,10 @@ class Receipt(models.Model):
                 fields=["source", "sequence"], name="billing_receipt_pending", condition=Q(match_class="pending")
             ),
             BrinIndex(fields=["started_at"], name="billing_receipt_day", autosummarize=True),
+            # The list of what did not agree: few among millions.
+            models.Index(
+                fields=["is_settled", "started_at"], name="billing_receipt_unequal", condition=~Q(match_class="equal")
+            ),
             models.Index(fields=["organization_id", "finished_at"], name="billing_receipt_by_org"),
         ]
 

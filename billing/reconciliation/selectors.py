@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from billing.reconciliation.calls import CALLS, CLASSES, COUNTS
+from billing.reconciliation.calls import CALLS, CALLS_OF, CLASSES, COUNTS
 from billing.reconciliation.rollups import ALL, NOBODY, gaps, rolled_hours
 
 
@@ -85,11 +85,20 @@ def _percent(part: int, whole: int) -> Decimal:
 _DAY = "(started_at AT TIME ZONE 'UTC')::date"
 _ROLLED_DAY = "(start AT TIME ZONE 'UTC')::date"
 _SUMS = ", ".join(f"SUM({name})::bigint" for name in CLASSES)
-_MISMATCHES = f"""
-WITH {CALLS}
+# Receipts that did not agree, of requests that may have others; theirs is not always the last word.
+_UNEQUAL = """
+SELECT request_id FROM billing_receipt
+ WHERE match_class <> 'equal' AND is_settled = %(is_settled)s
+   AND started_at >= %(start)s - interval '1 day' AND started_at < %(end)s + interval '1 day'
+ ORDER BY started_at DESC LIMIT %(limit)s
+"""
+_MISMATCHES = """
+WITH {calls}
 SELECT request_id, organization_id, match_class, is_settled, started_at FROM calls
- WHERE match_class <> 'equal' ORDER BY is_settled, started_at DESC LIMIT %(limit)s
-"""  # noqa: S608 - constants only
+ WHERE {which} ORDER BY is_settled, started_at DESC LIMIT %(limit)s
+"""
+_OF_RECEIPTS = _MISMATCHES.format(calls=CALLS_OF, which="match_class NOT IN ('equal', 'gateway_only')")
+_WITHOUT_RECEIPT = _MISMATCHES.format(calls=CALLS, which="match_class = 'gateway_only'")
 
 Key = tuple[Any, ...]
 
@@ -173,10 +182,23 @@ class Mismatch:
 def mismatches(start: datetime, end: datetime, *, now: datetime, limit: int = 200) -> list[Mismatch]:
     """Calls whose record and receipt did not agree by themselves; open ones first, with their age."""
     found: list[tuple[UUID, int | None, str, bool, datetime]] = []
+    # Twice as many receipts as rows are shown, since a request may have two.
+    period: dict[str, Any] = {"start": start, "end": end, "limit": 2 * limit}
     with connection.cursor() as cursor:
-        for since, until in _ranges_with_mismatches(start, end):
-            cursor.execute(_MISMATCHES, {"start": since, "end": until, "limit": limit})
+        request_ids: list[UUID] = []
+        for is_settled in (False, True):
+            cursor.execute(_UNEQUAL, {**period, "is_settled": is_settled})
+            request_ids += [row[0] for row in cursor.fetchall()]
+        if request_ids:
+            cursor.execute(_OF_RECEIPTS, {**period, "request_ids": request_ids})
             found += cursor.fetchall()
+        missing = 0
+        for since, until in reversed(_ranges_without_receipts(start, end)):
+            cursor.execute(_WITHOUT_RECEIPT, {"start": since, "end": until, "limit": limit})
+            rows = cursor.fetchall()
+            found, missing = found + rows, missing + len(rows)
+            if missing >= limit:
+                break
     found.sort(key=lambda row: (row[3], now - row[4]))
     return [
         Mismatch(request_id, organization_id, match_class, is_settled, now - started_at)
@@ -184,14 +206,14 @@ def mismatches(start: datetime, end: datetime, *, now: datetime, limit: int = 20
     ]
 
 
-def _ranges_with_mismatches(start: datetime, end: datetime) -> Iterable[tuple[datetime, datetime]]:
-    """What is not rolled up, and the rolled hours in which some call did not agree; neighbours together."""
+def _ranges_without_receipts(start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
+    """What is not rolled up, and the rolled hours in which some call has no receipt; neighbours together."""
     hours = rolled_hours(start, end)
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT start FROM billing_match_rollup WHERE start = ANY(%s) AND organization_id = {ALL}"  # noqa: S608
-            " AND equal < total",
+            " AND gateway_only > 0",
             [hours],
         )
-        differing = {row[0] for row in cursor.fetchall()}
-    return gaps(start, end, [hour for hour in hours if hour not in differing])
+        lacking = {row[0] for row in cursor.fetchall()}
+    return list(gaps(start, end, [hour for hour in hours if hour not in lacking]))

@@ -19,7 +19,8 @@ PERCENTS = (50, 95)
 NOTHING = (None,) * len(PERCENTS)
 # Percentiles from records are those of the newest completed ones of a period, at most so many.
 RECORDS_READ = 50_000
-# Rollups by day, whose days are UTC's, serve where one border in so many days is off by some hours.
+# Rollups by day, whose days are UTC's, serve what begins with one of these and has no steps, and where one border in so
+# many days is off by some hours.
 LONG = timedelta(days=100)
 
 # By latency and then by step: a value for each of PERCENTS, in milliseconds; None where nothing was measured.
@@ -90,7 +91,8 @@ def over_time(
 
 def _from_rollups(key: str, keys: Sequence[str], only: Only, parameters: dict[str, Any]) -> dict[str, Percentiles]:
     start, end = parameters["start"], parameters["end"]
-    grain_s = DAY_S if end - start > LONG else HOUR_S
+    is_of_whole_days = parameters["form"] == _FORMS["total"] and start.timestamp() % DAY_S == 0
+    grain_s = DAY_S if is_of_whole_days or end - start > LONG else HOUR_S
     floor = datetime.fromtimestamp(start.timestamp() // grain_s * grain_s, UTC)
     with connection.cursor() as cursor:
         cursor.execute(

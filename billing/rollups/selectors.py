@@ -147,9 +147,10 @@ WITH rolled AS (
 ), raw AS (
     SELECT * FROM unnest(%(raw_starts)s::timestamptz[], %(raw_ends)s::timestamptz[]) AS raw (since, until)
 ), parts AS (
-    SELECT {{of_record}} AS key, {_OF_RECORD}
-      FROM raw JOIN billing_usage_record record ON record.started_at >= raw.since AND record.started_at < raw.until
-     WHERE record.organization_id = %(organization_id)s AND record.status <> 'started' {{only_record}}
+    SELECT part.* FROM raw CROSS JOIN LATERAL (
+        SELECT {{of_record}} AS key, {_OF_RECORD} FROM billing_usage_record record
+         WHERE record.organization_id = %(organization_id)s AND record.status <> 'started'
+           AND record.started_at >= raw.since AND record.started_at < raw.until {{only_record}} OFFSET 0) part
     UNION ALL
     SELECT {{of_record}}, {_OF_ADJUSTMENT}
       FROM billing_usage_adjustment adjustment

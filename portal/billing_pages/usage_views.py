@@ -44,7 +44,7 @@ def overview(request: HttpRequest, slug: str) -> HttpResponse:
     only = form.only()
     ranking = usage.ranking(organization.id, *period, group, limit=GROUPS_SHOWN, only=only)
     ended = {row.key: row.requests for row in usage.summary(organization.id, *period, "ending", only=only)}
-    total = periods.totals(usage.summary(organization.id, *period, only=only))
+    total = periods.totals([*ranking.rows, *([ranking.rest] if ranking.rest else [])])
     failed, cancelled = (ended.get(status, 0) for status in ("failed", "cancelled"))
     took = latencies.over_time(organization.id, *period, "total", only=only)[""]
     filters = UsageFilters(
