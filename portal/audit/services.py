@@ -55,6 +55,7 @@ def _is_recorded(organization_id: int | None, action: str, subject: models.Model
     """Decided one after the other: the lock is held until the transaction of the act ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"{action} {subject.pk}"])
-    return AuditEvent.objects.filter(
-        organization_id=organization_id, action=action, subject_id=str(subject.pk)
-    ).exists()
+    events = AuditEvent.objects.filter(action=action, subject_id=str(subject.pk))
+    if organization_id is not None:
+        events = events.filter(organization_id=organization_id)
+    return events.exists()

@@ -22,7 +22,7 @@ class OperationsQuery(serializers.Serializer[Any]):
 class OperationsSerializer(serializers.Serializer[Any]):
     """Times are seconds since 1970, latencies seconds; each series has a value for each of `times`."""
 
-    range = serializers.CharField()  # type: ignore[assignment]  # a field of this name
+    range = serializers.CharField()
     step_s = serializers.IntegerField()
     now = serializers.IntegerField()
     times = serializers.ListField(child=serializers.IntegerField())

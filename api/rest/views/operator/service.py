@@ -76,7 +76,7 @@ class Capacity(OperatorView):
 
 def _named(row: Any, tenant: Any, **more: Any) -> dict[str, Any]:
     """The row's figures under their names, with the organization's slug."""
-    figures = {name: getattr(row, name) for name in CountsSerializer().fields if hasattr(row, name)}
+    figures = {str(name): getattr(row, str(name)) for name in CountsSerializer().fields if hasattr(row, str(name))}
     return {**figures, "organization": None if tenant is None else tenant.slug, **more}
 
 
