@@ -24,7 +24,7 @@ from kernels.benchmarks.decode_step import bytes_read, place
 from kernels.benchmarks.timing import median_graph_us
 from kernels.hybrid_step import MOST_ROWS
 
-CASES = ["8:512:256", "1:512:1", "1:32768:1", "8:512:256", "1:512:256", "32:512:128", "128:512:64"]
+CASES = ["8:512:256", "1:512:1", "1:32768:1", "8:512:256", "1:512:128", "32:512:128", "128:512:64"]
 PAGE = 64
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from kernels.benchmarks.decode_step import measure
+from kernels.benchmarks.decode_step import measure, measure_library
 from kernels.gates import key_of
 from kernels.hybrid_step import Kind
 from kernels.tuning import read_splits
@@ -25,6 +25,10 @@ def main(results: Path, kinds: list[str]) -> None:
             found.append(row)
             results.write_text(json.dumps(found, indent=1))
             print({name: value for name, value in row.items() if name not in ("bytes", "config")}, flush=True)
+    if not kinds:
+        library = measure_library((8,))
+        results.with_name("library.json").write_text(json.dumps(library, indent=1))
+        print(library, flush=True)
 
 
 if __name__ == "__main__":

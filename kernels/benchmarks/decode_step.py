@@ -4,10 +4,11 @@ weights in the same launches. bf16 matrices go through torch's product between t
 from __future__ import annotations
 
 import gc
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
+from kernels.benchmarks.library_step import LibraryStep, Scales, plain_fp8
 from kernels.benchmarks.random_trunk import SHAPE_27B, random_memory, random_trunk, step_for
 from kernels.benchmarks.shapes import KV_BYTES_A_TOKEN, STATE_BYTES, weight_bytes
 from kernels.benchmarks.timing import median_graph_us
@@ -58,6 +59,31 @@ def measure_step(
         step.only = part
         result[f"{part}_us"] = median_graph_us(step.capture(), repeats=7) * groups
     return result
+
+
+@torch.inference_mode()
+def measure_library(batches: tuple[int, ...], *, context: int = 640) -> list[dict[str, Any]]:
+    """The step with FP8 products of torch's library, by row and with one multiplier a matrix."""
+    trunk = plain_fp8(random_trunk("fp8")[0])
+    memory = random_memory(trunk, SHAPE_27B, slots=max(batches), pages=1 + max(batches) * 11)
+    pages = -(-(context + 1) // SHAPE_27B.page_tokens)
+    found: list[dict[str, Any]] = []
+    for batch in batches:
+        ours = step_for(trunk, memory, SHAPE_27B, batch=batch, pages=pages)
+        for scales in get_args(Scales):
+            step = LibraryStep(
+                trunk, memory, SHAPE_27B, ours.cos, ours.sin, batch, pages, ours.config, ours.overlap, scales=scales
+            )
+            place(step, context)
+            found.append(
+                {"scales": scales, "batch": batch, "us": median_graph_us(step.capture(), repeats=15)}
+                | {"finite": bool(torch.isfinite(step.logits).all())}
+            )
+        del step, ours
+    del trunk, memory
+    gc.collect()
+    torch.cuda.empty_cache()
+    return found
 
 
 def measure(kind: Kind, batches: tuple[int, ...], measured: Splits | None = None) -> list[dict[str, Any]]:

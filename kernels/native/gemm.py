@@ -139,6 +139,7 @@ def launch(
     pointers = [ctypes.c_void_p(0 if tensor is None else tensor.data_ptr()) for tensor in tensors]
     scale = ctypes.c_float(1.0 / norm.width if norm else 0.0)
     code = _FORMATS[format_][0]
+    numbers: tuple[int, ...]
     if k_warps == WIDE:
         blocks = blocks_for(rows, columns, splits)
         numbers = (x.shape[0], rows, columns, splits, blocks, int(overlap))
