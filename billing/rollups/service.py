@@ -82,6 +82,18 @@ def by_group(
     return [(str(key), sums) for key, sums in ordered[:limit]]
 
 
+def sold_by_model(currency: str, start: datetime, end: datetime, *, grain_s: int) -> dict[str, tuple[int, int]]:
+    """Output tokens and their cost, of the organizations that pay in `currency`: costs of several do not add up."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT model, SUM(completion_tokens)::bigint, SUM(cost_nano)::bigint FROM billing_service_rollup"
+            " JOIN billing_account account USING (organization_id)"
+            " WHERE grain_s = %s AND start >= %s AND start < %s AND account.currency = %s GROUP BY model",
+            [grain_s, start, end, currency],
+        )
+        return {model: (tokens, cost_nano) for model, tokens, cost_nano in cursor.fetchall()}
+
+
 def _busiest(filters: ServiceFilters, start: datetime, end: datetime, grain_s: int, limit: int) -> list[int]:
     where = _WHERE.format(tenant=f"organization_id <> {ALL_ORGANIZATIONS}")
     with connection.cursor() as cursor:

@@ -57,11 +57,13 @@ class Demand:
     days: Decimal
     output_tokens: int
     revenue_nano: int
+    # Of the output, what that revenue was paid for; less than all of it where some is paid in another currency.
+    paid_tokens: int
 
     @property
     def revenue_per_million_nano(self) -> int | None:
-        """Everything that callers paid, input included, per million output tokens; None when nothing was produced."""
-        return round(Decimal(self.revenue_nano) * MILLION / self.output_tokens) if self.output_tokens else None
+        """Everything that callers paid, input included, per million output tokens; None when nothing was sold."""
+        return round(Decimal(self.revenue_nano) * MILLION / self.paid_tokens) if self.paid_tokens else None
 
     def gpus_needed(self, made: Yield) -> int:
         """For the demand at this pace."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from django.conf import settings
 from django.db import connection
 
 from billing.pricing import selectors as pricing
@@ -88,9 +89,15 @@ def measured_throughput(*, now: datetime) -> dict[str, Measured]:
 def by_model(
     *, gpus: int, gpu_hour_nano: int, load: Decimal, tokens_per_s: Decimal | None, now: datetime
 ) -> list[ModelEconomics]:
-    """Each model of the catalog. `tokens_per_s` takes the place of what was measured, where given."""
+    """Each model of the catalog. `tokens_per_s` takes the place of what was measured, where given.
+
+    Money is in the first currency that is sold in, the GPU's too; what is paid in others counts as demand alone.
+    """
     start = floor(now - timedelta(days=MONTH_DAYS), DAY_S)
     sold = dict(service.by_group("model", ServiceFilters(), start, now, grain_s=DAY_S, limit=1000))
+    currency = str(settings.BILLING_CURRENCIES[0])
+    several = len(settings.BILLING_CURRENCIES) > 1
+    paid = service.sold_by_model(currency, start, now, grain_s=DAY_S) if several else None
     days = Decimal((now - start).total_seconds()) / DAY_S
     measured = measured_throughput(now=now)
     rows = []
@@ -98,8 +105,10 @@ def by_model(
         found = measured.get(model.name)
         rate = tokens_per_s or (found.tokens_per_s if found else None)
         sums = sold.get(model.name)
-        demand = Demand(days, sums.completion_tokens if sums else 0, sums.cost_nano if sums else 0)
-        price = pricing.current_price(model.name, now)
+        tokens, cost_nano = (sums.completion_tokens, sums.cost_nano) if sums else (0, 0)
+        paid_tokens, revenue_nano = (tokens, cost_nano) if paid is None else paid.get(model.name, (0, 0))
+        demand = Demand(days, tokens, revenue_nano, paid_tokens)
+        price = pricing.current_price(model.name, now, currency=currency)
         made = compute(Assumptions(rate, gpus, gpu_hour_nano, load)) if rate else None
         rows.append(ModelEconomics(model.name, found, demand, price.output_nano if price else None, made))
     return rows

@@ -222,7 +222,7 @@ class TestCapacity:
         assert full.tokens_per_gpu_month == 2 * half.tokens_per_gpu_month
 
     def test_margin_and_gpus_of_a_demand(self) -> None:
-        demand = Demand(Decimal(30), 1_500_000_000, 3_000_000_000_000)
+        demand = Demand(Decimal(30), 1_500_000_000, 3_000_000_000_000, 1_500_000_000)
         made = compute(Assumptions(Decimal("387.6"), 1, 2_000_000_000, Decimal("0.70")))
         assert demand.revenue_per_million_nano == 2_000_000_000
         assert demand.gpus_needed(made) == 3
@@ -275,3 +275,48 @@ class TestCapacity:
         assert row.revenue_per_million_nano == 3_330_000_000
         assert row.margin_share is not None
         assert row.margin_share < 0
+
+    def test_every_figure_of_a_model_is_as_computed_by_hand(self, model: Model, db: None) -> None:
+        """1,000 tokens/s on 2 GPUs at $3.60 an hour and half load. A million tokens: 1,000 s of 2 GPUs, 2,000 s, 0.5556
+        GPU-hours, $2.00 of work and so $4.00 paid for. A GPU in 30 days: 500 tokens/s x 0.5 x 2,592,000 s.
+        """
+        account: BillingAccount = make_account(credit_nano=10**15)
+        now = timezone.now()
+        price = make_price(model.name, at=now - timedelta(days=9))
+        # Nothing but output: 2 x 1,000,000 tokens at $2.03.
+        make_calls(
+            account,
+            price,
+            2,
+            started_at=now - timedelta(days=2),
+            prompt_tokens=0,
+            cached_tokens=0,
+            completion_tokens=1_000_000,
+        )
+        take_pending(now=now)
+        [row] = economics.by_model(
+            gpus=2, gpu_hour_nano=3_600_000_000, load=Decimal("0.5"), tokens_per_s=Decimal(1000), now=now
+        )
+        assert row.made is not None
+        assert round(row.made.gpu_hours_per_million, 4) == Decimal("0.5556")
+        assert row.made.cost_per_million_nano == 4_000_000_000
+        assert row.made.tokens_per_gpu_month == 648_000_000
+        assert row.revenue_per_million_nano == 2_030_000_000
+        assert row.margin_nano == -1_970_000_000
+        assert row.margin_share is not None
+        assert round(row.margin_share, 4) == Decimal("-0.9704")
+        assert row.gpus_needed == 1
+
+    def test_what_is_paid_in_another_currency_is_demand_alone(self, model: Model, db: None, settings: Any) -> None:
+        settings.BILLING_CURRENCIES = ["USD", "EUR"]
+        now = timezone.now()
+        for currency, calls in (("USD", 2), ("EUR", 3)):
+            account = make_account(credit_nano=10**9, currency=currency)
+            price = make_price(
+                model.name, at=now - timedelta(days=9), currency=currency, output_nano=len(currency) * 10**9
+            )
+            make_calls(account, price, calls, started_at=now - timedelta(days=2), prompt_tokens=0, cached_tokens=0)
+        take_pending(now=now)
+        [row] = economics.by_model(gpus=1, gpu_hour_nano=10**9, load=Decimal(1), tokens_per_s=Decimal(100), now=now)
+        assert (row.demand.output_tokens, row.demand.paid_tokens) == (500, 200)
+        assert row.revenue_per_million_nano == 3 * 10**9
