@@ -69,8 +69,31 @@ class StepLayer:
 
 
 @dataclass(frozen=True, eq=False)
+class Embedding:
+    """Rows by token: bf16, or e4m3 with a multiplier a row."""
+
+    values: torch.Tensor  # [vocabulary, hidden]
+    multiplier: torch.Tensor | None = None  # f32 [vocabulary]
+
+    def rows(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """float32 [.., hidden]; exact."""
+        if self.multiplier is None:
+            return self.values[token_ids].float()
+        found = self.values.view(torch.uint8)[token_ids].view(torch.float8_e4m3fn)
+        return found.float() * self.multiplier[token_ids][..., None]
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes + (0 if self.multiplier is None else self.multiplier.nbytes)
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+
+@dataclass(frozen=True, eq=False)
 class Trunk:
-    embedding: torch.Tensor
+    embedding: Embedding
     layers: list[StepLayer]
     norm: torch.Tensor
     head: StepMatrix
@@ -389,7 +412,7 @@ class DecodeStep:
     def run(self, layers: int | None = None, *, head: bool = True) -> None:
         """All layers, or the first `layers` of them."""
         trunk = self.trunk
-        self._h.copy_(trunk.embedding[self.token_ids])
+        self._h.copy_(trunk.embedding.rows(self.token_ids))
         parts: torch.Tensor | None = None
         for layer, memory in zip(trunk.layers[:layers], self.memory, strict=False):
             x = self._add(parts, layer.input_norm, layer.mixer.inward)

@@ -99,7 +99,7 @@ def bar_rows(results: Path, copy: float, matmul: float) -> list[str]:
     sizes = {kind: row["weights_bytes"] for (kind, _), row in steps.items()}
     if set(KINDS) <= sizes.keys():
         times, less = sizes["bf16"] / sizes["nvfp4"], 1 - sizes["nvfp4"] / sizes["fp8"]
-        said = f"{times:.2f} x, {less:.1%}, the embedding in BF16 included"
+        said = f"{times:.2f} x, {less:.1%}, the embedding in FP8 included"
         add("weights ≥ 3.2 x under BF16 and 37.5 % under FP8, from the allocator", said, times >= 3.2 and less >= 0.375)
     cases = ((read(results, "engine-nvfp4") or {}).get("client") or {}).get("cases", [])
     for case in cases:
@@ -180,7 +180,7 @@ def step_rows(results: Path, copy: float) -> list[str]:
 
 
 def memory_rows(results: Path) -> list[str]:
-    lines = ["| weights | GB from the allocator, with the BF16 embedding | of BF16 |", "|---|---|---|"]
+    lines = ["| weights | GB from the allocator, embedding in FP8 beside narrow weights | of BF16 |", "|---|---|---|"]
     found = {row["kind"]: row["weights_bytes"] for row in read(results, "steps") or []}
     whole = found.get("bf16", weight_bytes("bf16") + EMBEDDING)
     for kind, bytes_ in sorted(found.items(), key=lambda item: item[1]):

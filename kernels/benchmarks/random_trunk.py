@@ -15,6 +15,7 @@ from kernels.hybrid_step import (
     DecodeStep,
     DeltaLayer,
     DeltaMemory,
+    Embedding,
     Kind,
     PageMemory,
     Splits,
@@ -65,7 +66,7 @@ def random_trunk(
     vocabulary: int = VOCABULARY_27B,
     shape: StepShape = SHAPE_27B,
 ) -> tuple[Trunk, StepShape]:
-    """L L L F in turn, every matrix of one kind, the embedding in bf16."""
+    """L L L F in turn, every matrix of one kind; the embedding in FP8 beside narrow matrices, else in bf16."""
     f32: dict[str, Any] = {"device": device, "dtype": torch.float32}
 
     def norm(size: int) -> torch.Tensor:
@@ -103,7 +104,11 @@ def random_trunk(
         )
         for number in range(layers)
     ]
-    embedding = torch.randn(vocabulary, shape.hidden, device=device, dtype=torch.bfloat16)
+    rows = torch.randn(vocabulary, shape.hidden, device=device, dtype=torch.bfloat16)
+    embedding = Embedding(rows)
+    if kind != "bf16":
+        embedding = Embedding(rows.to(torch.float8_e4m3fn), torch.ones(vocabulary, **f32))
+    del rows
     return Trunk(embedding, made, norm(shape.hidden), random_matrix(kind, vocabulary, shape.hidden, device)), shape
 
 

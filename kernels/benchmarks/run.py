@@ -170,7 +170,7 @@ def delta_rule(ceilings: Ceilings) -> list[str]:
     return lines
 
 
-def attention_us(batch: int, context: int, staging: Staging, split_tokens: int) -> float:
+def attention_us(batch: int, context: int, staging: Staging) -> float:
     """Rotations, attention and joining of one layer, on pools of random bytes and pages in random order."""
     pages = context // staging.page_tokens
     pools = [allocate(1 + batch * pages, 1 + batch * pages, 4, staging.page_tokens, 256, DEVICE) for _ in range(4)]
@@ -184,14 +184,14 @@ def attention_us(batch: int, context: int, staging: Staging, split_tokens: int) 
     table = 1 + torch.randperm(batch * pages, device=DEVICE).to(torch.int32).view(batch, pages)
     where = torch.full((batch,), context - 1, device=DEVICE)
     q = torch.randn(batch, 1, 24, 256, device=DEVICE)
-    calls = [partial(attend, q, pool, table, table, where, staging, split_tokens=split_tokens) for pool in pools]
+    calls = [partial(attend, q, pool, table, table, where, staging) for pool in pools]
     return median_us(calls)
 
 
 def attention(ceilings: Ceilings) -> list[str]:
     lines = [
-        "| sequences | context | FP8 pages | three-bit pages | tokens of a split | us | of copy (KV bytes) |",
-        "|---|---|---|---|---|---|---|",
+        "| sequences | context | FP8 pages | three-bit pages | us | of copy (KV bytes) |",
+        "|---|---|---|---|---|---|",
     ]
     everything = 1 << 20
     for batch, context, recent in (
@@ -205,10 +205,8 @@ def attention(ceilings: Ceilings) -> list[str]:
         pages = context // staging.page_tokens
         fp8 = sum(staging.is_fp8(context - 1, page) for page in range(pages))
         bytes_ = batch * staging.page_tokens * (fp8 * 2048 + (pages - fp8) * 784)
-        for split in (256, 1024):
-            us = attention_us(batch, context, staging, split)
-            share = ceilings.share(bytes_, us)
-            lines.append(f"| {batch} | {context} | {fp8} | {pages - fp8} | {split} | {us:.1f} | {share} |")
+        us = attention_us(batch, context, staging)
+        lines.append(f"| {batch} | {context} | {fp8} | {pages - fp8} | {us:.1f} | {ceilings.share(bytes_, us)} |")
     return lines
 
 
@@ -237,7 +235,7 @@ def resident(ceilings: Ceilings) -> list[str]:
     lines = ["| weights and cache | weights GB | resident 32K contexts | allocated GiB |", "|---|---|---|---|"]
     for kind in ("fp8", "nvfp4"):
         start = torch.cuda.memory_allocated()
-        weights = torch.empty(int(weight_bytes(kind)) + 248320 * 5120 * 2, dtype=torch.uint8, device=DEVICE)
+        weights = torch.empty(int(weight_bytes(kind)) + 248320 * 5120, dtype=torch.uint8, device=DEVICE)
         held: list[object] = []
         while True:
             states = torch.empty(STATE_BYTES + 48 * 10240 * 3 * 2, dtype=torch.uint8, device=DEVICE)

@@ -111,7 +111,7 @@ class RaggedForward:
         """Logits float32 [chunks, rows of the head] of the last row of each chunk; brings pages and states forward."""
         plan = make_ragged_plan(chunks, self._memory.page_tokens, self._memory.device)
         trunk = self._weights.trunk
-        h = trunk.embedding[plan.token_ids].float()
+        h = trunk.embedding.rows(plan.token_ids)
         change: torch.Tensor | None = None
         for layer, held, memory in zip(trunk.layers, self._weights.layers, self._memory.layers, strict=True):
             x, h = self._add(h, change, layer.input_norm)

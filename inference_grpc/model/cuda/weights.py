@@ -9,9 +9,9 @@ import torch
 
 from inference_grpc.model.checkpoint import Checkpoint
 from inference_grpc.model.cuda.matrices import DeviceMatrix, MatrixMaker
-from inference_grpc.model.formats import Matrix, Plain
+from inference_grpc.model.formats import Fp8, Matrix, Plain
 from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
-from kernels.hybrid_step import AttentionLayer, DeltaLayer, StepLayer, Trunk
+from kernels.hybrid_step import AttentionLayer, DeltaLayer, Embedding, StepLayer, Trunk
 
 Convert = Callable[[str, Matrix], Matrix]
 
@@ -90,14 +90,20 @@ def load_device_weights(
         input_norm, post_norm = (vector(f"{prefix}{name}_layernorm", hidden) for name in ("input", "post_attention"))
         layers.append(StepLayer(input_norm, mixer, post_norm, gate_up.step, down.step))
         matrices.append(LayerMatrices(held, gate_up, down))
-    embedding = checkpoint.matrix("embed_tokens", config.vocabulary, config.hidden)
+    embedding = _embedding(reader.matrix("embed_tokens", config.vocabulary, config.hidden), device)
     head_name = "embed_tokens" if config.is_tied and "lm_head" not in checkpoint else "lm_head"
     head = reader.stacked((head_name, config.vocabulary, config.hidden))
-    table = embedding.to_float().to(device, torch.bfloat16)
     norm = vector("norm", config.hidden)
     _leave_draft_layer(checkpoint, config)
     checkpoint.check_all_read()
-    return DeviceWeights(Trunk(table, layers, norm, head.step), matrices, head)
+    return DeviceWeights(Trunk(embedding, layers, norm, head.step), matrices, head)
+
+
+def _embedding(matrix: Matrix, device: torch.device) -> Embedding:
+    """FP8 stays as it is; anything else is kept in bfloat16."""
+    if isinstance(matrix, Fp8):
+        return Embedding(matrix.values.to(device), matrix.scale.to(device, torch.float32))
+    return Embedding(matrix.to_float().to(device, torch.bfloat16))
 
 
 def _attention(

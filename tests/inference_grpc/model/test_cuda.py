@@ -94,6 +94,22 @@ def test_cleared_pages_hold_nothing(folder: Path, token_ids: list[int]) -> None:
     assert not any(bool(part.view(torch.uint8).any()) for part in pages)
 
 
+def test_an_embedding_in_fp8_is_kept_so_and_looked_up_exactly(folder: Path, token_ids: list[int]) -> None:
+    recipe = Recipe("narrow table", (("embed_tokens", "fp8"),))
+    model = load(folder, recipe)
+    embedding = model.weights.trunk.embedding
+    assert embedding.values.dtype == torch.float8_e4m3fn
+    stored = HfCheckpoint(folder).matrix("embed_tokens", 320, embedding.values.shape[1])
+    expected = recipe.convert("embed_tokens", stored).to_float()
+    ids = torch.tensor(token_ids)
+    assert torch.equal(embedding.rows(ids), expected[ids])
+    assert model.weights.nbytes < load(folder).weights.nbytes
+    actual = in_chunks(model, make_sequence(token_ids), [64])
+    reference = in_chunks(load(folder), make_sequence(token_ids), [64])
+    assert float((actual - reference).norm() / reference.norm()) < 0.2
+    assert not torch.equal(actual, reference)
+
+
 @pytest.mark.parametrize("recipe", ["bf16", "fp8", "nvfp4"])
 def test_the_fused_step_equals_the_plain_way(
     recipe: str, tmp_path: Path, token_ids: list[int], monkeypatch: pytest.MonkeyPatch
