@@ -79,6 +79,21 @@ class KeyRollup(Sums):
         indexes = [models.Index(fields=["start"], name="billing_key_rollup_start")]
 
 
+class EndUserRollup(Sums):
+    """By day, of an organization's end users as its calls name them; empty: of nobody named."""
+
+    pk = models.CompositePrimaryKey("organization_id", "grain_s", "start", "end_user")
+    organization_id = models.BigIntegerField()
+    # Always a day; told as in the other rollups.
+    grain_s = models.IntegerField()
+    start = models.DateTimeField()
+    end_user = models.CharField(max_length=256, blank=True)
+
+    class Meta:
+        db_table = "billing_end_user_rollup"
+        indexes = [models.Index(fields=["start"], name="billing_end_user_rollup_start")]
+
+
 class ServiceRollup(Sums):
     """By minute, quarter, hour and day, of an organization and of all together, with how it went and how long it took.
 

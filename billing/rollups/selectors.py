@@ -19,6 +19,8 @@ HOUR = timedelta(hours=1)
 _USAGE, _SERVICE = "billing_usage_rollup", "billing_service_rollup"
 # Days of projects and keys, without models and endings.
 _KEY_DAYS = "billing_key_rollup"
+# Days of end users, without all else.
+_END_USER_DAYS = "billing_end_user_rollup"
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,10 @@ _FAILED = " + ".join(f"failed_{name}" for name in NAMES)
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """How a group is told from a record, and from a rollup; a group that no rollup knows is summed from records."""
+    """How a group is told from a record, and from a rollup."""
 
     of_record: str
-    of_rollup: str = ""
+    of_rollup: str
     table: str = _SERVICE
     # The column that tells the group, where that is cheaper to compare than its text.
     rollup_column: str = ""
@@ -129,7 +131,7 @@ _GROUPS = {
     "status": _Group("record.status", "rollup.status", _USAGE),
     "ending": _Group("record.status", "rollup.status", _ENDINGS),
     "protocol": _Group("record.protocol", "rollup.protocol", _USAGE),
-    "end_user": _Group("record.end_user"),
+    "end_user": _Group("record.end_user", "rollup.end_user", _END_USER_DAYS),
     "hour": _moment('YYYY-MM-DD"T"HH24:00'),
     "day": _moment("YYYY-MM-DD"),
     "month": _moment("YYYY-MM"),
@@ -263,8 +265,8 @@ def over_time(
 
 
 def _of_keys(moment: str, group: str) -> str:
-    """The moment and the group's place among the keys asked for; "" for a group that is told from records alone."""
-    return f"{moment} || '|' || COALESCE(array_position(%(keys)s::text[], ({group})::text)::text, '')" if group else ""
+    """The moment and the group's place among the keys asked for."""
+    return f"{moment} || '|' || COALESCE(array_position(%(keys)s::text[], ({group})::text)::text, '')"
 
 
 def _group(name: str, only: Only) -> _Group:
@@ -298,8 +300,11 @@ def _read(
     else:
         tables = {table: "IS NOT NULL"}
     rolled = "".join(_FROM_ROLLUP.format(**parts, table=name, grains=grains) for name, grains in tables.items())
-    is_rolled = bool(group.of_rollup and only.table)
+    is_of_users = group.table == _END_USER_DAYS
+    is_rolled = only == EVERYTHING if is_of_users else bool(only.table)
     split = _split(start, end, step, ZoneInfo(time_zone)) if is_rolled else Split([(start, end)], [])
+    if is_of_users:
+        split = split.of_days()
     with connection.cursor() as cursor:
         cursor.execute(
             _PARTS.format(**parts, rolled=rolled + _PENDING.format(**parts) if split.rolled else "") + ending,
@@ -324,6 +329,11 @@ class Split(NamedTuple):
 
     raw: list[tuple[datetime, datetime]]
     rolled: list[tuple[datetime, datetime, int]]
+
+    def of_days(self) -> Split:
+        """The same with records instead of hours."""
+        hours = [(since, until) for since, until, grain_s in self.rolled if grain_s != DAY_S]
+        return Split(self.raw + hours, [part for part in self.rolled if part[2] == DAY_S])
 
 
 def _split(start: datetime, end: datetime, step: str, zone: ZoneInfo) -> Split:

@@ -29,6 +29,7 @@ _SERVICE_SUMS = (*_SUMS, "cancelled", *(f"failed_{name}" for name in NAMES))
 _SERVICE_KEYS = ("organization_id", "grain_s", "start", "model", "deployment_id")
 _USAGE_KEYS = ("organization_id", "grain_s", "start", "project_id", "api_key_id", "model", "protocol", "status")
 
+_USER_KEYS = ("organization_id", "grain_s", "start", "end_user")
 _KEY_KEYS = ("organization_id", "grain_s", "start", "project_id", "api_key_id")
 
 _SLOTS = ", ".join(
@@ -41,12 +42,13 @@ _SLOTS = ", ".join(
 )
 _RECORD = f"""
 SELECT record.organization_id, COALESCE(project_id, {NONE}) AS project_id, COALESCE(api_key_id, {NONE}) AS api_key_id,
-       model, protocol, COALESCE(deployment_id, {NONE}) AS deployment_id, status, error_code, started_at, 1 AS requests,
+       model, protocol, end_user, COALESCE(deployment_id, {NONE}) AS deployment_id, status, error_code, started_at,
+       1 AS requests,
        prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, cost_nano,
        CASE WHEN status = 'completed' THEN array_remove(ARRAY[{_SLOTS}]::int[], NULL) ELSE '{{}}'::int[] END AS slots
 """
 _ADJUSTMENT = f"""
-SELECT record.organization_id, COALESCE(project_id, {NONE}), COALESCE(api_key_id, {NONE}), model, protocol,
+SELECT record.organization_id, COALESCE(project_id, {NONE}), COALESCE(api_key_id, {NONE}), model, protocol, end_user,
        COALESCE(deployment_id, {NONE}), status, error_code, started_at, 0, adjustment.prompt_tokens,
        adjustment.cached_tokens, adjustment.completion_tokens, adjustment.reasoning_tokens, adjustment.cost_nano,
        '{{}}'::int[]
@@ -107,6 +109,10 @@ spread AS (
     SELECT organization_id, grain_s, start, project_id, api_key_id,
            {", ".join(f"SUM({name})::bigint AS {name}" for name in _SUMS)}
       FROM usage_rows WHERE grain_s = {DAY_S} GROUP BY {", ".join(_KEY_KEYS)}
+), user_rows AS (
+    SELECT organization_id, grain_s, {_BUCKET} AS start, end_user,
+           {", ".join(f"SUM({name})::bigint AS {name}" for name in _SUMS)}
+      FROM facts CROSS JOIN (VALUES ({DAY_S})) grains (grain_s) GROUP BY {", ".join(_USER_KEYS)}
 )
 """  # noqa: S608 - constants only
 
@@ -141,7 +147,9 @@ _ROLLUPS = (
     _Rollup("billing_service_rollup", "service_rows", _SERVICE_KEYS, _SERVICE_SUMS, has_histogram=True),
     _Rollup("billing_usage_rollup", "usage_rows", _USAGE_KEYS, _SUMS),
     _Rollup("billing_key_rollup", "key_rows", _KEY_KEYS, _SUMS),
+    _Rollup("billing_end_user_rollup", "user_rows", _USER_KEYS, _SUMS),
 )
+ROLLUP_TABLES = tuple(rollup.table for rollup in _ROLLUPS)
 
 
 def _written(facts: str, *, adds: bool, counted: str = "facts") -> str:

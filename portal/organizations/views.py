@@ -9,6 +9,7 @@ from django.conf import settings as conf
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext_lazy as _
@@ -32,6 +33,9 @@ from portal.organizations.roles import DESCRIPTIONS, Role
 from portal.pages import member_page
 from portal.permissions import Permission, may_grant
 from portal.users.requests import signed_in
+
+# Of a page, oldest first.
+MEMBERS_SHOWN = 50
 
 
 @login_required
@@ -84,7 +88,9 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
             return redirect("portal:members", slug)
     context = {
         "form": form,
-        "members": selectors.members_of(member.organization),
+        "members": Paginator(
+            selectors.members(member.organization).order_by("joined_at", "id"), MEMBERS_SHOWN
+        ).get_page(request.GET.get("page")),
         "invitations": selectors.open_invitations(member.organization),
         "roles": [(role, role.label) for role in Role if may_grant(member.role_in_force, role)],
         "role_descriptions": [(role.label, DESCRIPTIONS[role]) for role in Role],

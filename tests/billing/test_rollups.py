@@ -16,7 +16,14 @@ from django.utils import timezone
 from billing.accounts.models import BillingAccount
 from billing.rollups import histograms, selectors, services
 from billing.rollups.histograms import Latency
-from billing.rollups.models import ALL_ORGANIZATIONS, KeyRollup, RollupPending, ServiceRollup, UsageRollup
+from billing.rollups.models import (
+    ALL_ORGANIZATIONS,
+    EndUserRollup,
+    KeyRollup,
+    RollupPending,
+    ServiceRollup,
+    UsageRollup,
+)
 from billing.usage.adjustments import Counts, adjust_record
 from billing.usage.models import UsageRecord
 from billing.usage.services import finish_records, open_records
@@ -129,8 +136,9 @@ class TestSums:
         scatter(ada, 30, seed=2)
         start, end = EVE - timedelta(days=3, minutes=7), EVE + timedelta(minutes=41, seconds=3)
         assert KeyRollup.objects.exists()
+        assert EndUserRollup.objects.exists()
         chosen = {name: value for name, value in {"model": only.model, "api_key_id": only.api_key_id}.items() if value}
-        for group in ("project", "api_key"):
+        for group in ("project", "api_key", "end_user"):
             expected: dict[str, int] = {}
             for record in UsageRecord.objects.filter(started_at__gte=start, started_at__lt=end, **chosen):
                 key = KEYS[group](record)

@@ -131,13 +131,17 @@ def test_project_names_are_unique_in_an_organization(cast: Cast) -> None:
 def test_members_list_takes_the_same_queries_for_any_size(
     cast: Cast, signed_in: Browser, django_assert_num_queries: Callable[..., object]
 ) -> None:
-    for number in range(20):
+    for number in range(60):
         user = make_user(f"person{number}")
         Member.objects.create(user=user, organization=cast.organization)
     client = signed_in(cast.ada)
-    # Session, user, membership, members, invitations, balance, switcher.
-    with django_assert_num_queries(7):  # type: ignore[attr-defined]
-        client.get(reverse("portal:members", args=[cast.organization.slug]))
+    address = reverse("portal:members", args=[cast.organization.slug])
+    # Session, user, membership, members and their number, invitations, balance, switcher.
+    with django_assert_num_queries(8):  # type: ignore[attr-defined]
+        page = client.get(address)
+    rest = client.get(address, {"page": 2})
+    assert [len(each.context["members"]) for each in (page, rest)] == [50, 13]
+    assert "person59" in rest.content.decode() and "person59" not in page.content.decode()
 
 
 def test_responses_are_kept_only_after_an_admin_switched_it_on(cast: Cast, signed_in: Browser) -> None:

@@ -17,7 +17,7 @@ from django.db import connection, transaction
 
 from billing.ledger import audit
 from billing.reconciliation.rollups import roll_hours
-from billing.rollups.services import fill_day, take_pending
+from billing.rollups.services import ROLLUP_TABLES, fill_day, take_pending
 from billing.usage.adjustments import Counts, adjust_record
 from billing.usage.partitions import make_partitions
 from portal.operations.seeding.activity import make_activity
@@ -68,7 +68,7 @@ def _fill(size: Size, say: Say) -> None:
     _analyze()
     audit.rebuild()
     say("balances computed")
-    with without_indexes("billing_usage_rollup", "billing_service_rollup", "billing_key_rollup"):
+    with without_indexes(*ROLLUP_TABLES):
         for number in range(size.days + 1):
             day = size.start + timedelta(days=number)
             say(f"rollups of {day:%Y-%m-%d}: {fill_day(day, now=size.end):,} records")
