@@ -77,7 +77,7 @@ def _facts(info: EngineInfo) -> dict[str, str | int | float]:
         "Version": info.version,
         "Device": info.device,
         "Precision": info.precision,
-        "Draft head": info.draft_head or "none",
+        "Draft head": _draft_head(info),
         "Context": f"{info.context_tokens:,} tokens",
         "Running": f"{info.running} of {info.max_sequences}",
         "Waiting": info.waiting,
@@ -85,3 +85,13 @@ def _facts(info: EngineInfo) -> dict[str, str | int | float]:
         "Prompt tokens": f"{info.prompt_tokens:,}, {info.prefix_hit_tokens:,} of them reused",
         "Output tokens": f"{info.completion_tokens:,}",
     }
+
+
+def _draft_head(info: EngineInfo) -> str:
+    """With the share of drafts that were right, in all and by their position in a step."""
+    if not info.drafted_tokens:
+        return info.draft_head or "none"
+    pairs = zip(info.accepted_per_position, info.drafted_per_position, strict=False)
+    by_position = ", ".join(f"{accepted / drafted:.0%}" for accepted, drafted in pairs if drafted)
+    share = info.accepted_tokens / info.drafted_tokens
+    return f"{info.draft_head}; {share:.0%} of {info.drafted_tokens:,} drafts accepted, by position {by_position}"

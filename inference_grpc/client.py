@@ -12,8 +12,8 @@ import json
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from dataclasses import dataclass, field
 from itertools import repeat
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -97,6 +97,7 @@ class EngineInfo:
     fingerprint: str
     drafted_per_position: tuple[int, ...] = ()
     accepted_per_position: tuple[int, ...] = ()
+    saturated: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +290,8 @@ class EngineClient:
         answer = await self._call(self._stub.GetInfo(pb.GetInfoRequest(), timeout=self._timeout_s))
         values = {field.name: getattr(answer, field.name) for field in answer.DESCRIPTOR.fields}
         lists = ("features", "drafted_per_position", "accepted_per_position")
-        return EngineInfo(**{**values, **{name: tuple(values[name]) for name in lists}})
+        lists_as_tuples = {name: tuple(values[name]) for name in lists}
+        return EngineInfo(**{**values, **lists_as_tuples, "saturated": dict(answer.saturated)})
 
     async def count_tokens(self, prompt: ChatPrompt | str) -> int:
         if isinstance(prompt, str):

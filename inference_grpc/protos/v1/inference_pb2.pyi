@@ -390,7 +390,14 @@ class GetInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetInfoResponse(_message.Message):
-    __slots__ = ("engine_id", "version", "model", "context_tokens", "max_sequences", "page_tokens", "pages_total", "pages_free", "running", "waiting", "precision", "draft_head", "device", "weights_sha256", "features", "prefix_hit_tokens", "prompt_tokens", "completion_tokens", "steps", "drafted_tokens", "accepted_tokens", "runtime", "fingerprint", "drafted_per_position", "accepted_per_position")
+    __slots__ = ("engine_id", "version", "model", "context_tokens", "max_sequences", "page_tokens", "pages_total", "pages_free", "running", "waiting", "precision", "draft_head", "device", "weights_sha256", "features", "prefix_hit_tokens", "prompt_tokens", "completion_tokens", "steps", "drafted_tokens", "accepted_tokens", "runtime", "fingerprint", "drafted_per_position", "accepted_per_position", "saturated")
+    class SaturatedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     ENGINE_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -416,6 +423,7 @@ class GetInfoResponse(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     DRAFTED_PER_POSITION_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_PER_POSITION_FIELD_NUMBER: _ClassVar[int]
+    SATURATED_FIELD_NUMBER: _ClassVar[int]
     engine_id: str
     version: str
     model: str
@@ -441,7 +449,8 @@ class GetInfoResponse(_message.Message):
     fingerprint: str
     drafted_per_position: _containers.RepeatedScalarFieldContainer[int]
     accepted_per_position: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, engine_id: _Optional[str] = ..., version: _Optional[str] = ..., model: _Optional[str] = ..., context_tokens: _Optional[int] = ..., max_sequences: _Optional[int] = ..., page_tokens: _Optional[int] = ..., pages_total: _Optional[int] = ..., pages_free: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., precision: _Optional[str] = ..., draft_head: _Optional[str] = ..., device: _Optional[str] = ..., weights_sha256: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., prefix_hit_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., steps: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., runtime: _Optional[str] = ..., fingerprint: _Optional[str] = ..., drafted_per_position: _Optional[_Iterable[int]] = ..., accepted_per_position: _Optional[_Iterable[int]] = ...) -> None: ...
+    saturated: _containers.ScalarMap[str, int]
+    def __init__(self, engine_id: _Optional[str] = ..., version: _Optional[str] = ..., model: _Optional[str] = ..., context_tokens: _Optional[int] = ..., max_sequences: _Optional[int] = ..., page_tokens: _Optional[int] = ..., pages_total: _Optional[int] = ..., pages_free: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., precision: _Optional[str] = ..., draft_head: _Optional[str] = ..., device: _Optional[str] = ..., weights_sha256: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., prefix_hit_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., steps: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., runtime: _Optional[str] = ..., fingerprint: _Optional[str] = ..., drafted_per_position: _Optional[_Iterable[int]] = ..., accepted_per_position: _Optional[_Iterable[int]] = ..., saturated: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ListReceiptsRequest(_message.Message):
     __slots__ = ("after_sequence", "limit", "acknowledge_through")
