@@ -44,8 +44,6 @@ constexpr float kLog2e = 1.4426950408889634f, kNothing = -1e30f;
 constexpr float kQuerySteps = 32512.0f, kWeightSteps = 65280.0f;
 constexpr uint32_t kPositive = 0x6942250Cu, kNegative = 0x97BEDBF4u;  // 12, 37, 66, 105 and their negatives
 constexpr float kCentroidUnit = 1.0f / 49.0f;
-constexpr uint32_t kMagicBits = 0x4B400000u;  // a float to which integers below 2^22 can be added as integers
-constexpr float kMagic = 12582912.0f;
 
 struct Args {
   const float* q;  // [sequences * rows, kv_heads * group, 256], rotated
@@ -59,7 +57,7 @@ struct Args {
   float* acc;                              // [sequences * rows * kv_heads * splits, 16, 256]
   float* most_total;                       // [.., 32]: maxima of 16 heads, then their sums
   float scale;
-  int rows, table_width, anchors, recent, splits, kv_heads, group, short_pages, short_splits, long_pages;
+  int rows, table_width, anchors, recent, splits, kv_heads, group, run_pages, level_runs, levels;
 };
 
 __device__ __forceinline__ uint32_t permute(uint32_t a, uint32_t b, uint32_t selector) {
@@ -68,8 +66,10 @@ __device__ __forceinline__ uint32_t permute(uint32_t a, uint32_t b, uint32_t sel
   return out;
 }
 
+__device__ __forceinline__ uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+
 __device__ __forceinline__ void copy16(void* to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 
 template <typename T>
@@ -107,21 +107,34 @@ __device__ __forceinline__ void multiply_signed(int (&c)[4], const uint4& a, uin
                : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
 
-__device__ __forceinline__ void multiply_weights(uint32_t (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void multiply_weights(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// The centroids as bytes in registers: as constants each permutation would have to copy one first.
+struct Centroids {
+  uint32_t positive, negative;
+};
+
+// Magnitudes from the lower two bits of each nibble of a, the sign and a clear bit from b.
+__device__ __forceinline__ uint32_t choose(uint32_t a, uint32_t b) {
+  uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(out) : "r"(a), "r"(b), "r"(0x33333333u));  // c ? a : b
+  return out;
+}
+
 // Four bytes of magnitudes, each of elements e, e + n, e + 2n, e + 3n, and their signs at even bits, to centroids. out[0] has
 // elements (0, 0 + 2n, 1, 1 + 2n), out[1] (2, 2 + 2n, 3, 3 + 2n); out[2] and out[3] the same n further.
-__device__ __forceinline__ void decode16(uint32_t low, uint32_t signs, uint32_t (&out)[4]) {
-  const uint32_t even = (low & 0x33333333u) | ((signs << 2) & 0x44444444u);
-  const uint32_t odd = ((low >> 2) & 0x33333333u) | (signs & 0x44444444u);
-  out[0] = permute(kPositive, kNegative, even);
-  out[1] = permute(kPositive, kNegative, even >> 16);
-  out[2] = permute(kPositive, kNegative, odd);
-  out[3] = permute(kPositive, kNegative, odd >> 16);
+__device__ __forceinline__ void decode16(const Centroids& c, uint32_t low, uint32_t signs, uint32_t (&out)[4]) {
+  // Bits of another sign, where a magnitude goes, are covered by it; the top bit of each nibble must be clear.
+  const uint32_t clear = signs & 0x55555555u;
+  const uint32_t even = choose(low, clear << 2), odd = choose(low >> 2, clear);
+  out[0] = permute(c.positive, c.negative, even);
+  out[1] = permute(c.positive, c.negative, even >> 16);
+  out[2] = permute(c.positive, c.negative, odd);
+  out[3] = permute(c.positive, c.negative, odd >> 16);
 }
 
 // Where 16-byte chunks of a token of an FP8 unit stand: off one bank both for the rows of a key operand and for ldmatrix.
@@ -171,7 +184,7 @@ __device__ __forceinline__ void score_fp8(Shared& shared, Exchange& to, const ui
   if (t == 0) to.most[g][warp] = most;
 }
 
-__device__ __forceinline__ void score_three_bit(Shared& shared, Exchange& to, const uint8_t* keys, float scale, int warp, int lane) {
+__device__ __forceinline__ void score_three_bit(const Centroids& centroids, Shared& shared, Exchange& to, const uint8_t* keys, float scale, int warp, int lane) {
   const int g = lane / 4, t = lane % 4;
   uint32_t low[2][4], signs[2][4];
 #pragma unroll
@@ -187,7 +200,7 @@ __device__ __forceinline__ void score_three_bit(Shared& shared, Exchange& to, co
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       uint32_t k[4];
-      decode16(low[n][word], signs[n][word] >> (t >> 1), k);
+      decode16(centroids, low[n][word], signs[n][word] >> (t >> 1), k);
       multiply_signed(sums[n][0], q0, k[0], k[1]);
       multiply_signed(sums[n][1], q1, k[2], k[3]);
     }
@@ -215,7 +228,7 @@ __device__ __forceinline__ void score_three_bit(Shared& shared, Exchange& to, co
 
 __device__ __forceinline__ Join weigh_fp8(Exchange& x, Softmax& softmax, int warp, int lane) {
   const int g = lane / 4, t = lane % 4;
-  const float2 s = *reinterpret_cast<const float2*>(&x.scores[g][16 * (warp % 2) + 4 * t + 2 * (warp / 2)]);
+  const float2 s = *reinterpret_cast<const float2*>(&x.scores[g][16 * (warp / 2) + 4 * t + 2 * (warp % 2)]);
   const float most = fmaxf(softmax.most, most_of(*reinterpret_cast<const float4*>(x.most[g])));
   const float shrink = exp2_fast(softmax.most - most), a = exp2_fast(s.x - most), b = exp2_fast(s.y - most);
   softmax.most = most;
@@ -225,9 +238,9 @@ __device__ __forceinline__ Join weigh_fp8(Exchange& x, Softmax& softmax, int war
 }
 
 // Weights of the page's tokens, scales of the values included, in 16 bits of their bound. Word `warp` of the operand has the
-// tokens 16 (warp % 2) + 4 t + 2 (warp / 2), the one 32 after it, and the two after these.
+// tokens 16 (warp / 2) + 4 t + 2 (warp % 2), the one 32 after it, and the two after these.
 __device__ __forceinline__ Join weigh_three_bit(Exchange& x, Softmax& softmax, int warp, int lane) {
-  const int g = lane / 4, t = lane % 4, token = 16 * (warp % 2) + 4 * t + 2 * (warp / 2);
+  const int g = lane / 4, t = lane % 4, token = 16 * (warp / 2) + 4 * t + 2 * (warp % 2);
   const float2 s0 = *reinterpret_cast<const float2*>(&x.scores[g][token]), s1 = *reinterpret_cast<const float2*>(&x.scores[g][token + 32]);
   const float2 v0 = *reinterpret_cast<const float2*>(&x.value_scales[token]), v1 = *reinterpret_cast<const float2*>(&x.value_scales[token + 32]);
   const float tile = most_of(*reinterpret_cast<const float4*>(x.most[g])), widest = most_of(*reinterpret_cast<const float4*>(x.widest));
@@ -255,7 +268,7 @@ __device__ __forceinline__ void shrink_sums(float (&acc)[4][4], float shrink, in
 
 __device__ __forceinline__ void sum_fp8(float (&acc)[4][4], const Exchange& x, const uint8_t* values, const Join& join, int warp, int lane) {
   const uint4 weights = x.weights[0][lane];
-  const uint32_t p[2][2] = {{weights.x, weights.z}, {weights.y, weights.w}};
+  const uint32_t p[2][2] = {{weights.x, weights.y}, {weights.z, weights.w}};
   shrink_sums(acc, join.shrink, lane % 4);
   const int row = lane % 8, token = row / 2 * 4 + row % 2 + (lane / 8 & 1) * 2;
 #pragma unroll
@@ -263,7 +276,7 @@ __device__ __forceinline__ void sum_fp8(float (&acc)[4][4], const Exchange& x, c
     const int chunk = warp * 4 + pair * 2 + lane / 16;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(values + (16 * j + token) * kSize + (chunk ^ swizzle(token)) * 16));
+      const uint32_t from = shared_address(values + (16 * j + token) * kSize + (chunk ^ swizzle(token)) * 16);
       uint32_t r[4];
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
 #pragma unroll
@@ -275,7 +288,7 @@ __device__ __forceinline__ void sum_fp8(float (&acc)[4][4], const Exchange& x, c
   }
 }
 
-__device__ __forceinline__ void sum_three_bit(float (&acc)[4][4], const Exchange& x, const uint8_t* values, const Join& join, int warp, int lane) {
+__device__ __forceinline__ void sum_three_bit(const Centroids& centroids, float (&acc)[4][4], const Exchange& x, const uint8_t* values, const Join& join, int warp, int lane) {
   const int g = lane / 4, t = lane % 4;
   const uint4 high = x.weights[0][lane], low = x.weights[1][lane];
   uint32_t codes[4][2], signs[4][2];
@@ -291,18 +304,17 @@ __device__ __forceinline__ void sum_three_bit(float (&acc)[4][4], const Exchange
 #pragma unroll
   for (int m = 0; m < 4; ++m) {
     uint32_t even[4], odd[4];
-    decode16(codes[m][0], signs[m][0] >> (t >> 1), even);
-    decode16(codes[m][1], signs[m][1] >> (t >> 1), odd);
-    uint32_t by_high[4] = {kMagicBits, kMagicBits, kMagicBits, kMagicBits}, by_low[4] = {kMagicBits, kMagicBits, kMagicBits, kMagicBits};
-    multiply_weights(by_high, even[0], odd[0], even[1], odd[1], high.x, high.z);
-    multiply_weights(by_low, even[0], odd[0], even[1], odd[1], low.x, low.z);
-    multiply_weights(by_high, even[2], odd[2], even[3], odd[3], high.y, high.w);
-    multiply_weights(by_low, even[2], odd[2], even[3], odd[3], low.y, low.w);
+    decode16(centroids, codes[m][0], signs[m][0] >> (t >> 1), even);
+    decode16(centroids, codes[m][1], signs[m][1] >> (t >> 1), odd);
+    int sums[4] = {};
+    multiply_weights(sums, even[0], odd[0], even[1], odd[1], high.x, high.y);
+    multiply_weights(sums, even[2], odd[2], even[3], odd[3], high.z, high.w);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float sum = fmaf(__uint_as_float(by_high[i]) - kMagic, 256.0f, __uint_as_float(by_low[i]) - kMagic);
-      acc[m][i] = fmaf(sum, i % 2 ? fold_b : fold_a, acc[m][i]);
-    }
+    for (int i = 0; i < 4; ++i) sums[i] *= 256;
+    multiply_weights(sums, even[0], odd[0], even[1], odd[1], low.x, low.y);
+    multiply_weights(sums, even[2], odd[2], even[3], odd[3], low.z, low.w);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) acc[m][i] = fmaf(static_cast<float>(sums[i]), i % 2 ? fold_b : fold_a, acc[m][i]);
   }
 }
 
@@ -312,13 +324,14 @@ __global__ void __launch_bounds__(kThreads, 4) attend(const Args a) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
 
   asm volatile("griddepcontrol.launch_dependents;");
-  const int split = a.splits - 1 - static_cast<int>(blockIdx.x), head = blockIdx.y, sequence = blockIdx.z / a.rows;
-  const int64_t row = blockIdx.z;
+  // Long runs of all sequences start first: what short ones leave idle at the end is little.
+  const int split = a.splits - 1 - static_cast<int>(blockIdx.z), head = blockIdx.x, sequence = blockIdx.y / a.rows;
+  const int64_t row = blockIdx.y;
   const int settled = static_cast<int>(a.positions[sequence] / kPage);  // pages before it are not written by this step
   const int position = static_cast<int>(a.positions[sequence]) + static_cast<int>(row) % a.rows, own = position / kPage;
-  const bool is_short = split < a.short_splits;
-  const int first = is_short ? split * a.short_pages : a.short_splits * a.short_pages + (split - a.short_splits) * a.long_pages;
-  const int last = min(first + (is_short ? a.short_pages : a.long_pages), own + 1);
+  const int level = min(split / a.level_runs, a.levels - 1), size = a.run_pages << level;
+  const int first = a.level_runs * a.run_pages * ((1 << level) - 1) + (split - a.level_runs * level) * size;
+  const int last = min(first + size, own + 1);
   if (first >= last) return;
   // Anchors, then stale pages, then recent ones: three runs in order of position, any of them empty.
   const int stale = min(max(first, a.anchors), last), fresh = min(max(stale, own - a.recent + 1), last);
@@ -406,6 +419,8 @@ __global__ void __launch_bounds__(kThreads, 4) attend(const Args a) {
   }
 
   const float scale = a.scale * kLog2e;
+  // By way of a shuffle, so that the compiler does not know them.
+  const Centroids centroids = {__shfl_sync(0xFFFFFFFFu, kPositive, 0), __shfl_sync(0xFFFFFFFFu, kNegative, 0)};
   Softmax softmax = {kNothing, 0.0f};
   Join join = {1.0f, 0.0f};
   float acc[4][4] = {};
@@ -420,21 +435,21 @@ __global__ void __launch_bounds__(kThreads, 4) attend(const Args a) {
     const uint8_t* const values = shared.values[(u + 1) % kValueSlots];  // of unit u - 2
     Exchange &even = shared.exchange[u % 2], &odd = shared.exchange[(u + 1) % 2];
     if (u >= before + 2 && u < before + between) {  // all three are three-bit pages: one block of code, to be interleaved
-      sum_three_bit(acc, even, values, join, warp, lane);
+      sum_three_bit(centroids, acc, even, values, join, warp, lane);
       // The sums above have read the weights of unit u - 2, whose room those of unit u take only after the next barrier.
       join = weigh_three_bit(odd, softmax, warp, lane);
-      score_three_bit(shared, even, keys, scale, warp, lane);
+      score_three_bit(centroids, shared, even, keys, scale, warp, lane);
       continue;
     }
     if (u >= 2) {
       if (unit_at(u - 2).fp8) sum_fp8(acc, even, values, join, warp, lane);
-      else sum_three_bit(acc, even, values, join, warp, lane);
+      else sum_three_bit(centroids, acc, even, values, join, warp, lane);
     }
     if (u >= 1 && u <= units) join = unit_at(u - 1).fp8 ? weigh_fp8(odd, softmax, warp, lane) : weigh_three_bit(odd, softmax, warp, lane);
     if (u < units) {
       const Unit unit = unit_at(u);
       if (unit.fp8) score_fp8(shared, even, keys, (first + unit.page) * kPage + unit.half * (kPage / 2), position, scale, warp, lane);
-      else score_three_bit(shared, even, keys, scale, warp, lane);
+      else score_three_bit(centroids, shared, even, keys, scale, warp, lane);
     }
   }
 
@@ -521,24 +536,24 @@ __global__ void __launch_bounds__(256) demote(const DemoteArgs a) {
 
 }  // namespace
 
-// `pools`: keys, values, then low, signs and scale of keys, then of values. The run of a split is `short_pages` for the first
-// `short_splits` and `long_pages` after them.
+// `pools`: keys, values, then low, signs and scale of keys, then of values. The first `level_runs` runs are `run_pages` long, as many
+// after them twice that, and so on; those of the last of `levels` go on to the end.
 extern "C" int staged_attention_launch(const float* q, void* const* pools, const int* fp8_table, const int* three_bit_table,
                                        const int64_t* positions, float* acc, float* most_total, float scale, int sequences, int rows,
-                                       int table_width, int anchors, int recent, int splits, int kv_heads, int group, int short_pages,
-                                       int short_splits, int long_pages, int overlap, void* stream) {
-  if (group > kQueries || short_pages > kMostPages || long_pages > kMostPages) return cudaErrorInvalidValue;
+                                       int table_width, int anchors, int recent, int splits, int kv_heads, int group, int run_pages,
+                                       int level_runs, int levels, int overlap, void* stream) {
+  if (group > kQueries || levels < 1 || run_pages << (levels - 1) > kMostPages) return cudaErrorInvalidValue;
   const auto bytes = [&](int i) { return static_cast<const uint8_t*>(pools[i]); };
   const Args args{q, bytes(0), bytes(1), bytes(2), bytes(3), static_cast<const __half*>(pools[4]), bytes(5), bytes(6),
                   static_cast<const __half*>(pools[7]), fp8_table, three_bit_table, positions, acc, most_total, scale, rows, table_width,
-                  anchors, recent, splits, kv_heads, group, short_pages, short_splits, long_pages};
+                  anchors, recent, splits, kv_heads, group, run_pages, level_runs, levels};
   const auto status = cudaFuncSetAttribute(attend, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
   if (status) return status;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(splits, kv_heads, sequences * rows);
+  config.gridDim = dim3(kv_heads, sequences * rows, splits);
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = sizeof(Shared);
   config.stream = static_cast<cudaStream_t>(stream);

@@ -18,9 +18,13 @@ def _weigh(s, seen, most, total):
 
 
 @triton.jit
-def _used_runs(own, SHORT: tl.constexpr, SHORT_RUNS: tl.constexpr, LONG: tl.constexpr):
+def _used_runs(own, RUN: tl.constexpr, LEVEL_RUNS: tl.constexpr, LEVELS: tl.constexpr):
     """Runs of pages up to a row's own page; see runs.py."""
-    return tl.where(own < SHORT * SHORT_RUNS, own // SHORT, SHORT_RUNS + (own - SHORT * SHORT_RUNS) // LONG) + 1
+    level = 0
+    for n in tl.static_range(1, LEVELS):
+        level += (own >= LEVEL_RUNS * RUN * ((1 << n) - 1)).to(tl.int32)
+    start = LEVEL_RUNS * RUN * ((1 << level) - 1)
+    return LEVEL_RUNS * level + (own - start) // (RUN << level) + 1
 
 
 @triton.jit(do_not_specialize=["rows", "table_width", "splits"])
@@ -40,9 +44,9 @@ def attend_kernel(
     GROUP: tl.constexpr,
     SIZE: tl.constexpr,
     PAGE: tl.constexpr,
-    SHORT: tl.constexpr,
-    SHORT_RUNS: tl.constexpr,
-    LONG: tl.constexpr,
+    RUN: tl.constexpr,
+    LEVEL_RUNS: tl.constexpr,
+    LEVELS: tl.constexpr,
     DOT: tl.constexpr,
     STAGES: tl.constexpr,
     OVERLAP: tl.constexpr,
@@ -55,9 +59,9 @@ def attend_kernel(
     sequence = row // rows
     position = (tl.load(positions_ptr + sequence) + row % rows).to(tl.int32)
     own = position // PAGE
-    is_short = split < SHORT_RUNS
-    first = tl.where(is_short, split * SHORT, SHORT * SHORT_RUNS + (split - SHORT_RUNS) * LONG)
-    last = tl.minimum(first + tl.where(is_short, SHORT, LONG), own + 1)
+    level = tl.minimum(split // LEVEL_RUNS, LEVELS - 1)
+    first = LEVEL_RUNS * RUN * ((1 << level) - 1) + (split - LEVEL_RUNS * level) * (RUN << level)
+    last = tl.minimum(first + (RUN << level), own + 1)
     if OVERLAP:
         gdc_launch_dependents()
         gdc_wait()
@@ -140,9 +144,9 @@ def merge_kernel(
     SIZE: tl.constexpr,
     ROOT: tl.constexpr,
     PAGE: tl.constexpr,
-    SHORT: tl.constexpr,
-    SHORT_RUNS: tl.constexpr,
-    LONG: tl.constexpr,
+    RUN: tl.constexpr,
+    LEVEL_RUNS: tl.constexpr,
+    LEVELS: tl.constexpr,
 ):
     """Join the splits of one query head and rotate back."""
     row = tl.program_id(0).to(tl.int64)
@@ -150,7 +154,7 @@ def merge_kernel(
     d = tl.arange(0, SIZE)
     i = tl.arange(0, ROOT)
     own = ((tl.load(positions_ptr + row // rows) + row % rows) // PAGE).to(tl.int32)
-    used = _used_runs(own, SHORT, SHORT_RUNS, LONG)
+    used = _used_runs(own, RUN, LEVEL_RUNS, LEVELS)
     joined = _join_splits(acc_ptr, ml_ptr, (row * KV_HEADS + head // GROUP) * splits, used, head % GROUP, SIZE, 32)
     h = tl.load(hadamard_ptr + i[:, None] * ROOT + i[None, :])
     y = hadamard_product(joined, h, ROOT) * tl.load(signs_ptr + d)
@@ -246,9 +250,9 @@ def finish_kernel(
     SIZE: tl.constexpr,
     ROOT: tl.constexpr,
     PAGE: tl.constexpr,
-    SHORT: tl.constexpr,
-    SHORT_RUNS: tl.constexpr,
-    LONG: tl.constexpr,
+    RUN: tl.constexpr,
+    LEVEL_RUNS: tl.constexpr,
+    LEVELS: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """After attention, one program a row and query head: join the splits in order, rotate back, gate, round."""
@@ -263,7 +267,7 @@ def finish_kernel(
         gdc_wait()
     GROUP: tl.constexpr = HEADS // KV_HEADS
     own = ((tl.load(positions_ptr + row // rows) + row % rows) // PAGE).to(tl.int32)
-    used = _used_runs(own, SHORT, SHORT_RUNS, LONG)
+    used = _used_runs(own, RUN, LEVEL_RUNS, LEVELS)
     joined = _join_splits(acc_ptr, ml_ptr, (row * KV_HEADS + head // GROUP) * splits, used, head % GROUP, SIZE, 16)
     y = hadamard_product(joined, h, ROOT) * sign
     gate = tl.zeros((SIZE,), tl.float32)

@@ -83,9 +83,9 @@ def attend_pages(
             splits,
             keys.shape[1],
             heads // keys.shape[1],
-            runs.short_pages,
-            runs.short_runs,
-            runs.long_pages,
+            runs.run_pages,
+            runs.level_runs,
+            runs.levels,
             int(overlap),
             ctypes.c_void_p(torch.cuda.current_stream(q.device).cuda_stream),
         )

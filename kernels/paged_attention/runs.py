@@ -1,38 +1,39 @@
 """How a context is cut into runs of pages, one for each program: at absolute positions, the same for every batch.
 
-Runs are short at first, so that a short context keeps the device busy, and long after that, so that a long one does not
-spend its time on starting runs and joining them.
+Runs are short at first, so that a short context keeps the device busy, and double until they are long, so that a long
+one does not spend its time on starting runs and joining them; the short ones, which are started last, fill the gaps
+that the long ones leave.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-SHORT_TOKENS = 128
-SHORT_RUNS = 8
-LONG_TOKENS = 1024
+SHORTEST_TOKENS = 128
+LEVEL_RUNS = 8
+LEVELS = 4
 
 
 @dataclass(frozen=True)
 class Runs:
-    """`short_pages` in each of the first `short_runs`, then `long_pages`."""
+    """`level_runs` runs of `run_pages`, as many of twice that, and so on; those of the last of `levels` go on."""
 
-    short_pages: int
-    short_runs: int
-    long_pages: int
+    run_pages: int
+    level_runs: int
+    levels: int
 
     def count(self, pages: int) -> int:
         """Runs that `pages` pages take."""
-        short = self.short_pages * self.short_runs
-        if pages <= short:
-            return -(-pages // self.short_pages)
-        return self.short_runs - (short - pages) // self.long_pages
+        last, first_level = pages - 1, self.level_runs * self.run_pages
+        level = sum(last >= first_level * ((1 << n) - 1) for n in range(1, self.levels))
+        start = first_level * ((1 << level) - 1)
+        return self.level_runs * level + (last - start) // (self.run_pages << level) + 1
 
     @property
     def constants(self) -> dict[str, int]:
         """As the Triton kernels want them."""
-        return {"SHORT": self.short_pages, "SHORT_RUNS": self.short_runs, "LONG": self.long_pages}
+        return {"RUN": self.run_pages, "LEVEL_RUNS": self.level_runs, "LEVELS": self.levels}
 
 
 def runs_of(page_tokens: int) -> Runs:
-    return Runs(max(SHORT_TOKENS // page_tokens, 1), SHORT_RUNS, max(LONG_TOKENS // page_tokens, 1))
+    return Runs(max(SHORTEST_TOKENS // page_tokens, 1), LEVEL_RUNS, LEVELS)

@@ -63,7 +63,7 @@ def test_every_run_that_is_read_is_written():
     from kernels.paged_attention.runs import Runs
 
     pools, table = filled(2, 20, 1280)
-    runs = Runs(2, 2, 5)
+    runs = Runs(2, 2, 2)
     q, where = torch.randn(2, 24, 256, device=DEVICE), torch.tensor([1279, 130], device=DEVICE)
     acc = poisoned(2 * 4 * runs.count(20), 16, 256, device=DEVICE)
     most_total = poisoned(2 * 4 * runs.count(20), 32, device=DEVICE)

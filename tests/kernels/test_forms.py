@@ -144,7 +144,7 @@ def test_attention_over_runs_of_pages(device, positions, rows):
     from kernels.paged_attention.stage import Staging
 
     size, page, kv_heads, heads = (64 if INTERPRETED else 256), 16, 1, 3
-    staging, runs = Staging(page_tokens=page, anchors=1, recent=100), Runs(1, 3, 5)
+    staging, runs = Staging(page_tokens=page, anchors=1, recent=100), Runs(1, 2, 3)
     batch, pages = len(positions), 16
     pools = allocate(1 + batch * pages, 1 + batch * pages, kv_heads, page, size, device)
     table = 1 + torch.arange(batch * pages, device=device, dtype=torch.int32).view(batch, pages)
@@ -210,7 +210,7 @@ def test_whole_attention_layer_of_a_decode_step(device):
         sin,
         heads=heads,
         wide=True,
-        runs=Runs(2, 1, 1),
+        runs=Runs(1, 1, 2),
     )
 
     mixed = (parts[0] + parts[1]).view(batch * rows, -1)

@@ -200,15 +200,16 @@ def test_planes_give_back_every_code_and_centroids_fit_a_byte():
     assert max(CENTROID_STEPS) < 128
 
 
-@pytest.mark.parametrize("pages", [1, 2, 15, 16, 17, 32, 33, 512])
+@pytest.mark.parametrize("pages", [1, 2, 16, 17, 48, 49, 112, 113, 128, 129, 512])
 def test_runs_cover_each_page_once(pages):
     from kernels.paged_attention.runs import runs_of
 
     runs = runs_of(64)
-    ends = [2 * (n + 1) if n < 8 else 16 + 16 * (n - 7) for n in range(runs.count(pages))]
-    assert ends[-1] >= pages
-    assert len(ends) == 1 or ends[-2] < pages
-    assert runs_of(512).constants == {"SHORT": 1, "SHORT_RUNS": 8, "LONG": 2}
+    sizes = [2] * 8 + [4] * 8 + [8] * 8 + [16] * 30
+    used = sizes[: runs.count(pages)]
+    assert sum(used) >= pages
+    assert sum(used[:-1]) < pages
+    assert runs_of(512).constants == {"RUN": 1, "LEVEL_RUNS": 8, "LEVELS": 4}
 
 
 @pytest.mark.parametrize("committed", [0, 63, 64, 700, 5000])

@@ -194,8 +194,12 @@ class RaggedForward:
         """q, k and v of rows after the convolution."""
         config, keys = self._config, self._config.key_channels
         q, k, v = convolved[:, :keys], convolved[:, keys : 2 * keys], convolved[:, 2 * keys :]
-        by_key, by_value = (-1, config.key_size), (-1, config.value_size)
-        return q.unflatten(1, by_key), k.unflatten(1, by_key), v.unflatten(1, by_value)
+        rows = len(convolved)
+        return (
+            q.view(rows, -1, config.key_size),
+            k.view(rows, -1, config.key_size),
+            v.view(rows, -1, config.value_size),
+        )
 
     def _attention(
         self, x: torch.Tensor, layer: AttentionLayer, held: AttentionMatrices, memory: PageMemory, plan: RaggedPlan
