@@ -175,6 +175,34 @@ def conv() -> str:
     return "ragged sequences within 1e-5; kept inputs equal in bits"
 
 
+def norms() -> str:
+    import torch
+
+    from kernels.rms_norm.norm import gated_rms_norm, rms_norm
+    from kernels.rms_norm.reference import gated_rms_norm as gated_expected
+    from kernels.rms_norm.reference import rms_norm as expected
+    from kernels.testing import assert_close, assert_same_bits
+
+    x, h, weight = (
+        torch.randn(5, 5120, device=DEVICE),
+        torch.randn(5, 5120, device=DEVICE),
+        torch.randn(5120, device=DEVICE),
+    )
+    y, total = rms_norm(x.to(torch.bfloat16), weight * 0.1, residual=h, dtype=torch.bfloat16)
+    wanted = expected(x.to(torch.bfloat16).double(), weight.double() * 0.1, residual=h.double())
+    assert_close(y, wanted[0], relative=4e-3, what="rows under a norm")
+    assert_close(total, wanted[1], relative=1e-6, what="sums")
+    one = rms_norm(x[2:3].to(torch.bfloat16), weight * 0.1, residual=h[2:3].contiguous(), dtype=torch.bfloat16)
+    assert_same_bits(one[0], y[2:3].contiguous(), what="a row alone")
+    out, wide = torch.randn(7, 48, 128, device=DEVICE), torch.randn(7, 16512, device=DEVICE).to(torch.bfloat16)
+    gate = wide[:, 10240:16384].view(7, 48, 128)
+    y = gated_rms_norm(out, gate, weight[:128], dtype=torch.bfloat16)
+    assert_close(
+        y, gated_expected(out.double(), gate.double(), weight[:128].double()), relative=4e-3, what="gated heads"
+    )
+    return "rows and gated heads within 4e-3 of float64, sums within 1e-6; a row's bits do not depend on company"
+
+
 def attention_step() -> str:
     import torch
 
@@ -383,6 +411,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "gated_delta_rule.step": delta_step,
     "gated_delta_rule.chunk": delta_chunk,
     "causal_conv1d": conv,
+    "rms_norm": norms,
     "paged_attention.step": attention_step,
     "paged_attention.staged": staged_attention,
     "attention.prefill": prefill_attention,
