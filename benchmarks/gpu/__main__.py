@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 
 from benchmarks.gpu.report import render
@@ -40,6 +41,14 @@ PARTS: dict[str, tuple[list[str], int]] = {
     "peer": (["-m", "benchmarks.gpu.peer", "{}/peer.json"], 120),
 }
 LEAST_SECONDS = 15  # a part that has less is not begun
+
+
+def write_report(results: Path, report: Path, failed: list[str]) -> None:
+    """Of what there is so far. Half a result must not end the run: it is told of, and the last report is not caught."""
+    try:
+        report.write_text(render(results, failed))
+    except Exception:
+        traceback.print_exc()
 
 
 def main() -> int:
@@ -77,7 +86,7 @@ def main() -> int:
             for kept in (default_path(), default_path().with_name("splits.json")):
                 if kept.exists() and kept.parent.resolve() != arguments.results.resolve():
                     shutil.copy(kept, arguments.results)
-            arguments.report.write_text(render(arguments.results, failed))
+            write_report(arguments.results, arguments.report, failed)
     text = render(arguments.results, failed)
     arguments.report.write_text(text)
     print(text)

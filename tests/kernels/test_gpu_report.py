@@ -50,3 +50,15 @@ def test_the_table_of_single_kernels_gives_its_bars(tmp_path):
     page = report.render(tmp_path, [])
     assert "| paged attention at 32K ≥ 75 % of its bytes, in FP8 | 80 % | yes |" in page
     assert "| paged attention at 32K ≥ 75 % of its bytes, staged | 20 % | **no** |" in page
+
+
+def test_each_way_of_the_library_is_named_and_the_faster_one_decides(tmp_path):
+    content = {"device": "chip", "torch": "2", "date": "today", "copy": 4e12, "matmul": 8e14, "sections": {}}
+    (tmp_path / "ceilings.json").write_text(json.dumps(content))
+    step = {"kind": "nvfp4", "batch": 8, "us": 6000.0, "weights_bytes": 1}
+    (tmp_path / "steps.json").write_text(json.dumps([step]))
+    ways = [{"scales": "row", "batch": 8, "us": 12000.0}, {"scales": "one", "batch": 8, "us": 9000.0}]
+    (tmp_path / "library.json").write_text(json.dumps(ways))
+    page = report.render(tmp_path, [])
+    assert "| 2.00 x by row, 1.50 x with one multiplier, known beforehand | **no** |" in page
+    assert "| 8 | fp8, torch's library, by row | 12.00 | 667 |" in page
