@@ -77,7 +77,8 @@
       {
         width: box.clientWidth,
         height: box.clientHeight,
-        padding: [12, 4, 0, 0],
+        // The last label on the right is wider than its bar.
+        padding: [12, 16, 0, 0],
         legend: { show: false },
         cursor: { y: false, points: { show: isLatency(data), size: 6 }, drag: { setScale: false, x: false } },
         scales: { x: { time: false, range: [-0.5, data.keys.length - 0.5] }, y: { range: [0, top * 1.08] } },
