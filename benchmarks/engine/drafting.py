@@ -1,6 +1,6 @@
 """What drafting gives and takes: tokens a step and CPU milliseconds a token, with and without, as drafts get worse.
 
-    python -m benchmarks.engine.drafting [--tokens 48] [--at-once 1 4] [--report docs/benchmarks/drafting.md]
+    python -m benchmarks.engine.drafting [--tokens 32] [--at-once 1 4] [--report docs/benchmarks/drafting.md]
 
 A hybrid of random weights, wide enough that reading them is most of a step at batch 1, whose draft layer agrees with it
 more or less (`model/tiny.py`, `let_drafts_agree`); a trained model's acceptance lies somewhere between the rows. Each
@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -28,7 +29,7 @@ from inference_grpc.engine import load_backend
 from inference_grpc.events import Failed, Finished, TextDelta
 from inference_grpc.model.tiny import write_tiny
 
-WIDE = {
+WIDE: dict[str, Any] = {
     "vocab_size": 4096,
     "hidden_size": 768,
     "intermediate_size": 2304,
@@ -42,7 +43,7 @@ WIDE = {
     "linear_value_head_dim": 64,
 }
 DEPTHS = (0.0, 0.06, 0.15)
-DRAFT_TOKENS = (0, 1, 2, 3, 4)
+DRAFT_TOKENS = (0, 1, 2, 3)
 ROUNDS = 3
 
 
@@ -61,7 +62,9 @@ class Trial:
 
     def __init__(self, model: Path, draft_tokens: int) -> None:
         self._backend = load_backend(
-            EngineConfig(model=str(model), draft_tokens=draft_tokens, checkpoint_mib=0, packed_mib=0, pages=256)
+            EngineConfig(
+                model=str(model), draft_tokens=draft_tokens, checkpoint_mib=0, packed_mib=0, pages=64, max_sequences=8
+            )
         )
         if (self._backend.info().draft_head == "none") != (draft_tokens == 0):
             raise SystemExit("drafting is off on this machine; its log says why")
@@ -177,7 +180,7 @@ def report(tables: list[str], tokens: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine.drafting", description=__doc__)
-    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--at-once", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--report", type=Path, help="write the tables to this Markdown file too")
     arguments = parser.parse_args()

@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from inference_grpc.config import EngineConfig
 from inference_grpc.core.backend import StepRows
@@ -30,7 +31,7 @@ from inference_grpc.model.tiny import write_tiny
 AT_ONCE = 24
 STEPS_BETWEEN_COUNTS = 100
 # One layer of each kind and narrow heads: what is tried is bookkeeping, so steps should be short.
-NARROW = {
+NARROW: dict[str, Any] = {
     "hidden_size": 32,
     "intermediate_size": 32,
     "num_hidden_layers": 2,

@@ -118,6 +118,7 @@ class Scheduler:
     def accept(self, end: End) -> None:
         """The drafts up to `end`, at least one, proved right; the next, if there is one, did not or does not count."""
         self._cache.accept(end.sequence, end.accepted)
+        self._waiting.charge(end.sequence.tenant, end.accepted)
         tried = end.accepted + len(end.drafts)
         end.sequence.draft_limit = min(tried if end.drafts else tried + 1, self._draft_tokens)
 

@@ -77,6 +77,19 @@ def test_nothing_gives_way_for_a_draft_and_its_pages_come_back() -> None:
     assert world.scheduler.preemptions == 0  # three pages each are enough for 12 tokens
 
 
+def test_right_drafts_count_as_service_of_their_tenant() -> None:
+    world = World(draft_tokens=3, right=1.0, max_sequences=1, prefill_tokens=64)
+    world.add([1, 2, 3], output=40, tenant="ada")
+    world.step()
+    for n in range(3):
+        world.add([10 + n], output=2, tenant="ben")
+        world.add([20 + n], output=2, tenant="ada")
+    while len(world.finished) < 4:
+        world.step()
+    assert world.accepted > 0
+    assert [sequence.tenant for sequence in world.finished] == ["ada", "ben", "ben", "ben"]
+
+
 def test_slots_of_drafts_are_counted_at_admission() -> None:
     world = World(state_slots=9, block_tokens=4, max_sequences=8, prefill_tokens=64, draft_tokens=3, right=0.5)
     for n in range(5):
