@@ -111,6 +111,9 @@ class Reservation:
     is_settled: bool = False
 
 
+# What settle.lua answers where it needs the plan.
+NO_PLAN = 2
+
 _RESERVE = Script(credit.script_source("reserve"))
 _SETTLE = Script(credit.script_source("settle"))
 _LOAD_WINDOW = Script(credit.script_source("load_window"))
@@ -310,17 +313,21 @@ class Admission:
                 self._unsettled.append((reservation, used))
 
     async def _settle(self, reservation: Reservation, used: Used) -> None:
-        arguments: list[Argument] = [
-            str(reservation.request_id),
-            used.cost_nano,
-            str(reservation.lease_id),
-            used.requests,
-            used.input_tokens,
-            used.output_tokens,
-            reservation.plan.packed,
-            *reservation.plan.lease_keys,
-        ]
-        await self._valkey.run(_SETTLE, _keys(reservation.organization_id), arguments)
+        plan = reservation.plan
+        # Valkey has the plan since the reservation, unless it has lost it.
+        for packed in (b"?", plan.packed):
+            arguments: list[Argument] = [
+                str(reservation.request_id),
+                used.cost_nano,
+                str(reservation.lease_id),
+                used.requests,
+                used.input_tokens,
+                used.output_tokens,
+                packed,
+                *plan.lease_keys,
+            ]
+            if await self._valkey.run(_SETTLE, _keys(reservation.organization_id), arguments) != NO_PLAN:
+                return
 
     async def transfer(self, reservation: Reservation, request_id: UUID) -> None:
         """The call goes on as another attempt with its own record; the hold follows it."""

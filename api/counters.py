@@ -18,6 +18,8 @@ from portal.quotas.use import window_bounds
 
 # Parts of plans kept for one organization: one for each of its keys, projects and members that call, and each model.
 PARTS_LIMIT = 20_000
+# Whole plans, of keys that call again and again.
+PLANS_LIMIT = 1_000
 KINDS = ("requests", "input_tokens", "output_tokens", "tokens", "spend")
 DAYS = 1 << 20
 MINUTE_US = 60_000_000
@@ -97,6 +99,7 @@ class Planner:
         for quota in limits.quotas:
             self._quotas[quota.scope, quota.scope_id].append(quota)
         self._parts: dict[tuple[str, int, str], _Part] = {}
+        self._plans: dict[tuple[int, int, int | None, str], Plan] = {}
         self._windows: dict[str, tuple[datetime, datetime]] = {}
         # Calendar windows of every length end at some midnight.
         self._midnight = datetime.min.replace(tzinfo=UTC)
@@ -105,8 +108,18 @@ class Planner:
         """The counters of a call of `model` with this key, which `user_id` made."""
         if now >= self._midnight:
             self._parts.clear()
+            self._plans.clear()
             self._windows.clear()
             _, self._midnight = window_bounds("day", self._time_zone, now)
+        whose = (project_id, api_key_id, user_id, model)
+        plan = self._plans.get(whose)
+        if plan is None:
+            if len(self._plans) >= PLANS_LIMIT:
+                self._plans.clear()
+            plan = self._plans[whose] = self._make_plan(project_id, api_key_id, user_id, model, now)
+        return plan
+
+    def _make_plan(self, project_id: int, api_key_id: int, user_id: int | None, model: str, now: datetime) -> Plan:
         scopes = (
             ("organization", self._organization_id),
             ("project", project_id),

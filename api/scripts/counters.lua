@@ -95,9 +95,10 @@ local function open(key, plan)
   local packed = redis.call('HMGET', key, unpack(names))
   for scope = 1, scope_count do
     local header, whole_scope = headers[scope], packed[scope] or ''
-    local first, last = #header + 1, 2 * #header - 1
-    if string.sub(whole_scope, 1, first - 1) == header then
-      packed[scope] = string.sub(whole_scope, first, last)
+    local last = 2 * #header - 1
+    -- A plain search makes no string; a header stands nowhere but in front.
+    if string.find(whole_scope, header, 1, true) == 1 then
+      packed[scope] = string.sub(whole_scope, #header + 1, last)
       if #whole_scope > last then opened.rests[scope] = string.sub(whole_scope, last + 1) end
     else
       packed[scope], opened.rests[scope] = align(whole_scope, header)

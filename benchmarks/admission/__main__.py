@@ -227,7 +227,7 @@ class Rig:
             request_id, plan = str(uuid.uuid4()), self.plan(limits, key_id).packed
             reserved: list[bytes | int] = [DEMAND.hold_nano, LEASE_MS, DEMAND.input_tokens, DEMAND.output_tokens, plan]
             await reserve(keys, [request_id, *reserved])
-            await settle(keys, [request_id, 500_000, request_id, 1, USAGE.prompt_tokens, USAGE.completion_tokens, plan])
+            await settle(keys, [request_id, 500_000, request_id, 1, USAGE.prompt_tokens, USAGE.completion_tokens, b"?"])
 
         return call
 
