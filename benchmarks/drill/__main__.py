@@ -200,7 +200,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--outage", type=float, default=30.0, help="Seconds that PostgreSQL is kept away, once.")
     parser.add_argument("--hang-ups", type=float, default=0.3, help="Share of the callers that leave early.")
     parser.add_argument("--falsified", type=int, help="Receipts with wrong counts; 8 of 100,000 calls, if not given.")
-    parser.add_argument("--grace", type=int, default=10, help="Seconds that a gateway has to finish by itself.")
+    parser.add_argument("--grace", type=int, default=30, help="Seconds that a gateway, or its successor, has.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="State folder to use and to keep, for a look afterwards.")
     parser.add_argument("--write", action="store_true", help=f"Write {REPORT}.")

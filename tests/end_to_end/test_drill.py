@@ -14,7 +14,7 @@ def options(**changed: object) -> argparse.Namespace:
 
 
 def test_no_call_and_no_cent_is_lost_in_a_small_drill(tmp_path: Path) -> None:
-    report: Report = run(options(calls=2000, rounds=1, outage=0, falsified=3, grace=4), tmp_path)
+    report: Report = run(options(calls=2000, rounds=1, outage=0, falsified=3), tmp_path)
     bad = [check for check in report.checks if not check.is_good]
     # The lies alone are more than one call in ten thousand, and nothing else is.
     assert [check for check in bad if not check.what.startswith("raw")] == [], report.text()
