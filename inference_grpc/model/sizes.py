@@ -33,21 +33,29 @@ def weight_bytes(opened: Opened, recipe: Recipe, device: str) -> int:
     total = 0.0
     for name in matrix_names(opened):
         size = opened.checkpoint.size(name)
-        total += _held_bytes(size, recipe, name, device)
-        if name == "embed_tokens" and opened.config.is_tied:  # it is the head as well
-            total += _held_bytes(size, recipe, "lm_head", device)
+        if name == "embed_tokens":
+            total += _table_bytes(size, recipe, device)
+        if name != "embed_tokens" or opened.config.is_tied:  # then it is the head as well
+            total += _matrix_bytes(size, recipe, name, device)
     return int(total)
 
 
-def _held_bytes(size: MatrixSize, recipe: Recipe, name: str, device: str) -> float:
+def _table_bytes(size: MatrixSize, recipe: Recipe, device: str) -> float:
+    """On a CPU as it is stored, if that is a type of torch's; on a GPU FP8 or bfloat16."""
     values = size.rows * size.columns
-    if name == "embed_tokens":  # a table, kept as it is stored if that is a type of torch's
-        is_plain = size.format in ("f32", "f16", "bf16")
-        return 2 * values if device == "cuda" else size.nbytes if is_plain else 4 * values
     if device == "cpu":
-        return 2 * values
+        return size.nbytes if size.format in ("f32", "f16", "bf16") else 4 * values
+    return values * (1.0 if _wanted(size, recipe, "embed_tokens") == "fp8" else 2.0)
+
+
+def _matrix_bytes(size: MatrixSize, recipe: Recipe, name: str, device: str) -> float:
+    values = size.rows * size.columns
+    return 2.0 * values if device == "cpu" else values * _ON_GPU.get(_wanted(size, recipe, name), 2.0)
+
+
+def _wanted(size: MatrixSize, recipe: Recipe, name: str) -> str:
     wanted = recipe.format_of(name)
-    return values * _ON_GPU.get(size.format if wanted == "keep" else wanted, 2.0)
+    return size.format if wanted == "keep" else wanted
 
 
 def cache_size(config: LlamaConfig | HybridConfig, kv: KvFormat, device: str) -> CacheSize:
