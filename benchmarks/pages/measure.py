@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from django.contrib import admin
 from django.db import connection
+from django.db.models import Max, Min
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from benchmarks.pages.pages import Page
 from billing.invoices.models import Invoice
+from billing.reconciliation.models import Receipt
 from billing.usage.models import UsageRecord
 from billing.usage.selectors import usage_page
 from portal.alerts.models import WebhookDelivery
@@ -27,6 +33,7 @@ from portal.organizations.models import Member, Organization
 from portal.users.models import User
 
 GOAL_MS = 200.0
+PLANS_SHOWN, PLAN_LINES = 5, 25
 LARGEST = "seed-00001"
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
@@ -142,6 +149,8 @@ def names() -> dict[str, object]:
         "after": after,
         "invoice": invoice.id,
         "period": invoice.period,
+        "since": f"{record.started_at - timedelta(days=30):%Y-%m-%dT%H:%M:%SZ}",
+        "until": f"{record.started_at:%Y-%m-%dT%H:%M:%SZ}",
         "delivery": WebhookDelivery.objects.filter(organization=organization).latest("id").id,
         "model": Model.objects.get(name=record.model).id,
     }
@@ -157,11 +166,14 @@ def operator() -> User:
     return user
 
 
-def explained(timing: Timing) -> str:
-    _, sql, params = timing.slowest
+def explained(timing: Timing, lines: int = PLAN_LINES) -> str:
+    """The plan of the page's slowest statement, without what was never executed."""
+    took, sql, params = timing.slowest
     with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) {sql}", params)
-        return "\n".join(row[0] for row in cursor.fetchall())
+        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, SUMMARY OFF) {sql}", params)
+        plan = [row[0] for row in cursor.fetchall()]
+    ran = [line[:160] for line in plan if "never executed" not in line and "(actual" in line]
+    return "\n".join([f"{timing.page.name}: {took:.0f} ms by the clock", *ran[:lines]])
 
 
 def report(timings: list[Timing], repeats: int) -> str:
@@ -169,18 +181,27 @@ def report(timings: list[Timing], repeats: int) -> str:
         "organizations": Organization.objects.count(),
         "API keys": ApiKey.objects.count(),
         "usage records": UsageRecord.objects.count(),
+        "receipts": Receipt.objects.count(),
+        "invoices": Invoice.objects.count(),
+        "deliveries of webhooks": WebhookDelivery.objects.count(),
     }
+    days = UsageRecord.objects.aggregate(days=Max("started_at") - Min("started_at"))["days"].days
     with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('server_version'), pg_size_pretty(pg_database_size(current_database()))")
-        version, size = cursor.fetchone()
+        cursor.execute(
+            "SELECT current_setting('server_version'), pg_size_pretty(pg_database_size(current_database())),"
+            " current_setting('shared_buffers')"
+        )
+        version, size, buffers = cursor.fetchone()
     slow = [timing for timing in timings if timing.cost_ms > GOAL_MS]
+    slowest = sorted(timings, key=lambda timing: -timing.cost_ms)[:PLANS_SHOWN]
     lines = [
         "# Pages on a large database",
         "",
-        "What the server takes for each list and chart, made by `python -m benchmarks.pages` on a database from",
-        f"`manage.py seed_scale`: {', '.join(f'{count:,} {name}' for name, count in counts.items())};",
-        f"PostgreSQL {version}, {size}, {os.cpu_count()} cores. The member's pages are those of the largest",
-        "organization, which has a tenth of the keys and records.",
+        f"What the server takes for each list and chart, made on {timezone.now():%Y-%m-%d} by",
+        "`python -m benchmarks.pages` on a database from `manage.py seed_scale`:",
+        f"{', '.join(f'{count:,} {name}' for name, count in counts.items())}, over {days} days;",
+        f"PostgreSQL {version} with shared_buffers of {buffers}, {size}, {os.cpu_count()} cores ({_processor()}). The",
+        "member's pages are those of the largest organization, which has a tenth of the keys and records.",
         "",
         f"Medians of {repeats} answers after a first one, whole page, in process. *Processor* is the time that the",
         "web process and its PostgreSQL backend ran, without parallel workers: what a page takes on its own machine.",
@@ -198,4 +219,14 @@ def report(timings: list[Timing], repeats: int) -> str:
         f" {timing.bytes / 1000:.0f} |"
         for timing in timings
     ]
-    return "\n".join(lines) + "\n"
+    lines += ["", "## Plans", "", f"Of the slowest statement of the {PLANS_SHOWN} slowest pages, shortened.", ""]
+    for timing in slowest:
+        lines += ["```text", explained(timing), "```", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _processor() -> str:
+    """As Linux names it; of other systems, the machine's kind."""
+    about = Path("/proc/cpuinfo")
+    names = re.findall(r"^model name\s*: (.+)$", about.read_text(), re.MULTILINE) if about.exists() else []
+    return names[0] if names else platform.machine()

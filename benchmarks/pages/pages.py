@@ -91,8 +91,9 @@ OPERATOR = [
     )
 ]
 _OF_ORGANIZATION = (
-    *("members", "invitations", "projects", "keys", "management-keys", "limits", "audit", "usage", "usage/summary"),
-    *("usage/summary?group_by=api_key", "usage/summary?group_by=day", "prices", "credit", "ledger", "invoices"),
+    *("members", "invitations", "projects", "keys", "management-keys", "limits", "audit", "usage"),
+    *(f"usage/summary?start={{since}}&end={{until}}&group_by={group}" for group in ("total", "api_key", "day")),
+    *("prices", "credit", "ledger", "invoices"),
     *("invoices/{invoice}", "credit-notes", "top-ups", "exports", "alert-rules", "alerts", "webhooks", "deliveries"),
 )
 _OF_OPERATOR = (
@@ -105,7 +106,10 @@ _OF_OPERATOR = (
 REST = [
     Page("GET /api/models", "/api/models"),
     Page("GET /api/organizations", "/api/organizations"),
-    *(Page(f"GET …/{path}", f"/api/organizations/{{slug}}/{path}") for path in _OF_ORGANIZATION),
+    *(
+        Page(f"GET …/{path.replace('start={since}&end={until}&', '')}", f"/api/organizations/{{slug}}/{path}")
+        for path in _OF_ORGANIZATION
+    ),
     *(Page(f"GET /api/operator/{path}", f"/api/operator/{path}", is_operator=True) for path in _OF_OPERATOR),
 ]
 PAGES = [*MEMBER, *OPERATOR, *REST]
