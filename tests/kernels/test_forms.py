@@ -130,7 +130,7 @@ def test_chunked_prefill_of_ragged_sequences(device, lengths, gate):
     o, last = chunked(q, k, v, g, beta, state, starts)
     o_expected, last_expected = chunked_ragged(*(x.double() for x in (q, k, v, g, beta, state)), starts)
     # Sums of g near -1000 are known to 1e-4 in float32, and their differences stand in an exponent.
-    tolerance = (2e-5 if gate <= 1 else 3e-4) if INTERPRETED else 6e-3
+    tolerance = (2e-5 if gate <= 1 else 3e-4) if INTERPRETED else 1e-2  # bfloat16 factors
     assert_close(o, o_expected, relative=tolerance)
     assert_close(last, last_expected, relative=tolerance)
 

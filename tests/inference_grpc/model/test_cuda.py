@@ -27,7 +27,7 @@ from tests.inference_grpc.model import native_forms
 from tests.inference_grpc.model.hybrids import in_chunks, make_sequence, reference_logits, transformers_hybrid
 
 CPU = torch.device("cpu")
-FUSED = Choice(frozenset({"packed", "fused", "paged"}), ())
+FUSED = Choice(frozenset({"packed", "fused", "paged", "chunked"}), ())
 
 
 @pytest.fixture(scope="module")
@@ -122,11 +122,13 @@ def test_the_fused_step_equals_the_plain_way(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     folder = write_tiny(tmp_path / "model", head_dim=64)
     plain, fused = load(folder, recipe), load(folder, recipe, ways=FUSED)
+    prompts = []
     for model in (plain, fused):  # a prompt each, then tokens in company and alone
         sequences = [make_sequence(token_ids[:70]), make_sequence(token_ids[80:83], first_page=8, slot=1)]
         for sequence, length in zip(sequences, (66, 2), strict=True):
             sequence.token_ids = sequence.token_ids[:length]
-        model.forward(Batch([Chunk(s, 0, len(s.token_ids)) for s in sequences]))
+        prompts.append(model.forward(Batch([Chunk(s, 0, len(s.token_ids)) for s in sequences])).clone())
+    assert float((prompts[0] - prompts[1]).norm() / prompts[0].norm()) < 0.06
     long, short = token_ids[:70], token_ids[80:83]
     steps = [[(long, 66, 0, 0), (short, 2, 8, 1)], [(long, 67, 0, 0)], [(long, 68, 0, 0)]]
     for step in steps:
