@@ -10,6 +10,7 @@ text is compared with that of plain decoding.
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import tempfile
 import threading
@@ -155,14 +156,15 @@ def table(at_once: int, tokens: int, scratch: Path) -> list[str]:
     return [*lines[:-1], ""]
 
 
-def report(tables: list[str], tokens: int) -> str:
+def report(tables: list[str], tokens: int, at_once: list[int]) -> str:
     return "\n".join(
         [
             "# Drafting on a CPU",
             "",
             f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, one thread, Python {platform.python_version()}, torch "
-            f"{torch.__version__}. Made by `OMP_NUM_THREADS=1 python -m benchmarks.engine.drafting --report "
-            "docs/benchmarks/drafting.md`.",
+            f"{torch.__version__}. Made by `OMP_NUM_THREADS=1 python -m benchmarks.engine.drafting "
+            f"--at-once {' '.join(map(str, at_once))} --report docs/benchmarks/drafting.md`, on a machine with load "
+            f"{os.getloadavg()[0]:.0f}.",
             "",
             f"A hybrid of {WIDE['num_hidden_layers']} layers and hidden size {WIDE['hidden_size']} with random "
             "weights; its draft layer agrees with it by construction, less from block to block of a table. "
@@ -189,7 +191,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for at_once in arguments.at_once:
             tables += table(at_once, arguments.tokens, Path(scratch) / str(at_once))
-    text = report(tables, arguments.tokens)
+    text = report(tables, arguments.tokens, arguments.at_once)
     print(text)
     if arguments.report:
         arguments.report.write_text(text)
