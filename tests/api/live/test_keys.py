@@ -10,13 +10,15 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 from django.db import connection
+from django.utils import timezone
 
-from portal.api_keys import management, secrets, services
+from portal.api_keys import management, operator_keys, secrets, services
 from portal.api_keys.services import KeyRules
 from portal.organizations.models import Member
 from portal.organizations.roles import Role
 from portal.organizations.services import set_suspended
 from tests.api.live.service import MODEL, Account, Web, eventually, make_model
+from tests.factories.portal import make_user, set_up_second_factor
 
 # What is promised of a change of keys, and what it really takes is some milliseconds.
 SOON_S = 2.0
@@ -143,6 +145,20 @@ class TestNoSecretIsLeft:
         assert refused.status_code == 401
         assert "management key" in refused.json()["error"]["message"]
         assert httpx.get(keys, headers={"authorization": f"Bearer {management_secret}"}).status_code == 200
+
+    def test_an_operators_key_calls_no_model(self, account: Account) -> None:
+        oda = make_user(f"Oda-{account.organization.slug}", is_operator=True)
+        set_up_second_factor(oda)
+        end = timezone.now() + timedelta(minutes=5)
+        secret = operator_keys.issue(maker=oda, name="dashboard", may_change=True, expires_at=end).secret
+        headers = {"authorization": f"Bearer {secret}"}
+        answer = httpx.post(f"{account.web.url}/v1/chat/completions", json=account.chat("hi"), headers=headers)
+        assert answer.status_code == 401
+        assert "an operator key" in answer.json()["error"]["message"]
+        members = f"{account.web.url}/api/organizations/{account.organization.slug}/keys"
+        assert httpx.get(members, headers=headers).status_code == 404
+        found = httpx.get(f"{account.web.url}/api/operator/organizations/{account.organization.slug}", headers=headers)
+        assert found.json()["slug"] == account.organization.slug
 
     def test_no_key_is_in_answers_logs_or_tables(self, account: Account, management_secret: str, web: Web) -> None:
         """P36: unknown, mistyped, revoked, right and misplaced tokens; then every place is searched for each."""
