@@ -222,7 +222,15 @@ class TestCreditNotes:
         change_language(organization_id=ada.organization_id, language="de")
         invoice = issue(ada)
         page = read(render(invoice))
-        for text in ("Rechnung", "Seite 1 von 1", "100,00 $", "2. Juni 2026", "31. Mai 2026", "Eingabe-Token", "IBAN DE02"):
+        for text in (
+            "Rechnung",
+            "Seite 1 von 1",
+            "100,00 $",
+            "2. Juni 2026",
+            "31. Mai 2026",
+            "Eingabe-Token",
+            "IBAN DE02",
+        ):
             assert text in page, text
         note = credit(invoice, 10_00)
         page = read(render_credit_note(note))
