@@ -44,7 +44,7 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]  # Django's has no t
 
     @cached_property
     def count(self) -> int:
-        return int(self.object_list.order_by()[: self.COUNTED].count())
+        return int(self.object_list.order_by()[: self.COUNTED].count())  # type: ignore[attr-defined]  # a queryset here
 
 
 def _register(model: type[models.Model], **options: Any) -> None:

@@ -97,11 +97,11 @@ _OF_ORGANIZATION = (
     *("invoices/{invoice}", "credit-notes", "top-ups", "exports", "alert-rules", "alerts", "webhooks", "deliveries"),
 )
 _OF_OPERATOR = (
-    *("overview", "organizations", "organizations/{slug}", "organizations/{slug}/money", "organizations/{slug}/fees"),
+    *("overview", "organizations", "organizations/{slug}", "organizations/{slug}/money"),
     *("models", "models/{model}", "models/{model}/prices", "deployments", "discounts", "agreed-prices"),
     *("volume-tiers", "invoices", "invoices/month?period={period}", "invoices/{invoice}", "invoice-runs"),
     *("promo-codes", "tax-rates", "payment-events", "operations?range=30d", "capacity", "reconciliation"),
-    *("reconciliation/closes", "retention", "audit", "keys"),
+    *("retention", "audit", "keys"),
 )
 REST = [
     Page("GET /api/models", "/api/models"),
@@ -121,12 +121,14 @@ NOT_MEASURED: dict[str, tuple[str, ...]] = {
         *("portal:audit_export", "portal:operator_audit_export", "portal:operator_reconciliation_csv"),
         *("portal:operator_invoice_pdf", "portal:operator_invoice_annex", "portal:operator_credit_note_pdf"),
         *("api:audit_file", "api:invoice_pdf", "api:invoice_usage", "api:credit_note_pdf", "api:export_file"),
+        *("api:operator_invoice_pdf", "api:operator_invoice_usage", "api:operator_credit_note_pdf"),
+        *("api:operator_reconciliation_file", "api:operator_audit_file"),
     ),
     "A page of the payment provider.": ("portal:payment_page",),
     "One row, found by its primary key, or the form for a new one.": (
         *("portal:playground_shared", "portal:top_up", "portal:operator_deployment"),
         *("portal:operator_model_new", "portal:operator_deployment_new"),
         *("api:organization", "api:key", "api:retired_secrets", "api:usage_record", "api:top_up", "api:auto_recharge"),
-        *("api:export", "api:billing_details", "api:delivery"),
+        *("api:export", "api:billing_details", "api:delivery", "api:operator_deployment", "api:operator_invoice_run"),
     ),
 }

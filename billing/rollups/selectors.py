@@ -92,8 +92,10 @@ class _Group:
 
 
 def _moment(form: str) -> _Group:
-    columns = ("record.started_at", "rollup.start")
-    return _Group(*(f"to_char({column} AT TIME ZONE %(zone)s, '{form}')" for column in columns))
+    of_record, of_rollup = (
+        f"to_char({column} AT TIME ZONE %(zone)s, '{form}')" for column in ("record.started_at", "rollup.start")
+    )
+    return _Group(of_record, of_rollup)
 
 
 def _id(column: str) -> _Group:

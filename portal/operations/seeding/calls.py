@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 from django.db import connection
 
@@ -148,7 +149,7 @@ def make_calls(size: Size, made: Made, say: Say) -> dict[datetime, int | None]:
         for since, until in size.months()
     }
     first_transaction = ids_of("billing.LedgerTransaction", size.records)[0]
-    values = {
+    values: dict[str, Any] = {
         "start": size.start,
         "end": size.end,
         "span": timedelta(days=size.days),
