@@ -104,7 +104,7 @@ def test_an_operator_ends_a_month(width: int, months_back: int, open_window: Ope
     page = open_window("oda", width=width)
     page.goto("/operator/")
     follow(page, "Reconciliation")
-    expect(page.get_by_text("Match after repair")).to_be_visible()
+    expect(page.get_by_text("Calls compared")).to_be_visible()
     page.get_by_label("Month").fill(period)
     page.get_by_role("button", name="Close the month").click()
     expect(page.get_by_text(f"{period} is closed.").first).to_be_visible()
