@@ -17,8 +17,8 @@ from tests.end_to_end.stack import ROOT
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 CATALOGUE = ROOT / "portal" / "locale" / "de" / "LC_MESSAGES" / "django.mo"
-# In English: the API, the parts of the design, mails as they were sent; what an engine says of itself, and the fields that
-# the audit log of the service wrote down.
+# In English: the API, the parts of the design, mails as they were sent; what an engine says of itself, and the
+# fields that the audit log of the service wrote down.
 IN_ENGLISH = {"api-docs", "api-docs-inference", "design", "mailbox", "operator-engines", "operator-audit"}
 # What people call their own things, and names of the product's.
 NAMES = {"Search", "Default", "Trial", "Playground", "Responses", "Completions", "Messages", "production"}
