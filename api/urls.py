@@ -121,9 +121,7 @@ operator_paths: list[URLPattern | URLResolver] = [
     path("deployments/<int:deployment_id>", operator_catalog.Deployment.as_view(), name="operator_deployment"),
     path("discounts", operator_catalog.Discounts.as_view(), name="operator_discounts"),
     path("discounts/preview", operator_catalog.DiscountPreview.as_view(), name="operator_discount_preview"),
-    path(
-        "discounts/<int:discount_id>/end", operator_catalog.DiscountEnd.as_view(), name="operator_discount_end"
-    ),
+    path("discounts/<int:discount_id>/end", operator_catalog.DiscountEnd.as_view(), name="operator_discount_end"),
     path("agreed-prices", operator_catalog.AgreedPrices.as_view(), name="operator_agreed_prices"),
     path("volume-tiers", operator_catalog.VolumeTiers.as_view(), name="operator_volume_tiers"),
     path("volume-tiers/preview", operator_catalog.VolumeTiersPreview.as_view(), name="operator_volume_tiers_preview"),
