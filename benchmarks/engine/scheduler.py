@@ -2,8 +2,9 @@
 
     python -m benchmarks.engine.scheduler [--sequences 256] [--steps 400]
 
-Every step takes a token of each sequence; finished ones are replaced, so admission, search of prefixes and release are
-in it.
+Counted are the calls of the scheduler and, through it, of the cache and the batch: scheduling, what the step ends with,
+following the drafts that proved right, committing, and for sequences that end release, admission of the next and search
+of prefixes. What the drafter, the sampler and the reader of tokens do, here drawing and appending, is not.
 Said apart for a model with and without recurrent state, and with drafts, of which most are right.
 """
 
@@ -50,55 +51,67 @@ def measure(sequences: int, steps: int, *, has_state: bool, draft_tokens: int = 
             own = [chance.randrange(50_000) for _ in range(chance.randrange(1, 512))]
             prompts.append(beginning[: chance.randrange(256)] + own)
 
-    def add() -> None:
+    def make_sequence() -> Sequence:
         nonlocal arrivals
-        scheduler.add(
-            Sequence(
-                key=arrivals,
-                choice=0,
-                prompt_ids=prompts.pop(),
-                sampling=SamplingParams(),
-                seed=0,
-                max_tokens=chance.randrange(50, 400),
-                tenant=f"tenant-{arrivals % 20}",
-                arrival=arrivals,
-            )
-        )
         arrivals += 1
+        return Sequence(
+            key=arrivals,
+            choice=0,
+            prompt_ids=prompts.pop(),
+            sampling=SamplingParams(),
+            seed=0,
+            max_tokens=chance.randrange(50, 400),
+            tenant=f"tenant-{arrivals % 20}",
+            arrival=arrivals,
+        )
 
     def drafts(count: int) -> tuple[int, ...]:
         return tuple(7 if chance.random() < RIGHT else 8 for _ in range(count))
 
-    def take(end: End) -> End | None:
-        sequence, following = end.sequence, end.after(7)
-        sequence.append(7)
-        if end.accepted and following is None:
-            scheduler.accept(end)
-        if sequence.generated >= sequence.max_tokens:
+    def take(ends: list[End]) -> float:
+        """The tokens of a step that has run; returns the seconds that count."""
+        counted = 0.0
+        over: list[Sequence] = []
+        while ends:
+            began = time.process_time()
+            followed = [end.after(7) for end in ends]
+            counted += time.process_time() - began
+            for end in ends:
+                end.sequence.append(7)
+            began = time.process_time()
+            for end, following in zip(ends, followed, strict=True):
+                if end.accepted and following is None:
+                    scheduler.accept(end)
+            counted += time.process_time() - began
+            over += [end.sequence for end in ends if end.sequence.generated >= end.sequence.max_tokens]
+            ends = [end for end in followed if end is not None]
+        newcomers = [make_sequence() for _ in over]
+        began = time.process_time()
+        for sequence, newcomer in zip(over, newcomers, strict=True):
             scheduler.remove(sequence)
-            add()
-        return following
+            scheduler.add(newcomer)
+        return counted + time.process_time() - began
 
     make_prompts(sequences + 32)
     for _ in range(sequences + 32):
-        add()
-    costs = []
+        scheduler.add(make_sequence())
+    costs: list[float] = []
     while len(costs) < steps:
         make_prompts(sequences)
         began = time.process_time()
         batch = scheduler.schedule()
-        drafting = time.process_time()
+        scheduled = time.process_time() - began
+        is_full = len(scheduler.running) == sequences
         for chunk in batch.chunks:
             chunk.drafts = drafts(chunk.room)
-        drafted = time.process_time()
+        began = time.process_time()
         ends = batch.ends
-        sampling = len(ends)
         scheduler.commit(batch)
-        while ends:
-            ends = [following for end in ends if (following := take(end)) is not None]
+        committed = time.process_time() - began
+        taken = take(ends)
         # The start, when nothing decodes yet, is not what is asked for.
-        if len(scheduler.running) == sequences and sampling > sequences * 0.8:
-            costs.append((time.process_time() - began - (drafted - drafting)) * 1000)
+        if is_full and len(ends) > sequences * 0.8:
+            costs.append((scheduled + committed + taken) * 1000)
     cache.check_integrity(scheduler.sequences())
     return costs
 

@@ -22,7 +22,7 @@ from math import lcm
 
 from inference_grpc.cache.host import HostMemory
 from inference_grpc.cache.pages import PagePool
-from inference_grpc.cache.prefix import PrefixIndex, page_hash, root_hash
+from inference_grpc.cache.prefix import PrefixIndex, page_hashes, root_hash
 from inference_grpc.cache.state_slots import StateSlots
 from inference_grpc.core.batch import Move
 from inference_grpc.core.sequence import Sequence
@@ -86,7 +86,7 @@ class CacheCoordinator:
             sequence.checkpoints = self._checkpoints(sequence, len(found), len(known))
         for page_id in found:
             self.pool.share(page_id)
-        sequence.page_ids = found + [self._take_page() for _ in range(fresh)]
+        sequence.page_ids = found + self._take_pages(fresh)
         sequence.published = len(found)
         sequence.computed = len(found) * self.page_tokens
         if sequence.cached_tokens is None:
@@ -108,7 +108,7 @@ class CacheCoordinator:
             self.pool.share(page_id)
         child.page_ids = parent.page_ids[:full]
         if partial:
-            child.page_ids.append(self._take_page())
+            child.page_ids += self._take_pages(partial)
             self._later_moves.append(Move("page", parent.page_ids[full], child.page_ids[full]))
         if self._has_state:
             assert parent.state_slot is not None
@@ -127,13 +127,15 @@ class CacheCoordinator:
         missing = self.pages_for(tokens) - len(sequence.page_ids)
         if missing > self.pool.available:
             return False
-        sequence.page_ids += [self._take_page() for _ in range(missing)]
+        if missing > 0:
+            sequence.page_ids += self._take_pages(missing)
         return True
 
     def shrink(self, sequence: Sequence, tokens: int) -> None:
         """Give back the pages behind its first `tokens` tokens, which hold nothing that counts."""
-        while len(sequence.page_ids) > self.pages_for(tokens):
-            self.pool.release(sequence.page_ids.pop())
+        kept = self.pages_for(tokens)
+        self.pool.release(reversed(sequence.page_ids[kept:]))
+        del sequence.page_ids[kept:]
 
     def commit(self, sequence: Sequence, computed: int) -> None:
         """The first `computed` tokens are computed and final; pages that became full can be found."""
@@ -141,21 +143,22 @@ class CacheCoordinator:
         # Most of the time: no page became full, or what is generated cannot be found anyway.
         if computed < (sequence.published + 1) * self.page_tokens:
             return
-        if self._has_state and before >= sequence.prompt_tokens:
+        if self._has_state and before >= len(sequence.prompt_ids):
             return
-        for number in range(sequence.published, self._findable_tokens(sequence, computed) // self.page_tokens):
-            digest = self._hashes(sequence, number + 1)[number]
-            if self._index.add(digest, sequence.page_ids[number]):
+        full = self._findable_tokens(sequence, computed) // self.page_tokens
+        hashes = self._hashes(sequence, full)
+        for number in range(sequence.published, full):
+            if self._index.add(hashes[number], sequence.page_ids[number]):
                 self.pool.mark_findable(sequence.page_ids[number])
-            sequence.published = number + 1
+        sequence.published = max(sequence.published, full)
         if computed in sequence.checkpoints:
             self._keep_state(sequence, self._hashes(sequence, computed // self.page_tokens)[-1])
 
     def accept(self, sequence: Sequence, count: int) -> None:
         """The first `count` drafts of the step were the tokens that were drawn: what was computed for them is final
         too. Once a step, after `commit`."""
-        if sequence.draft_slots:
-            drafts, at = sequence.draft_slots, count - 1
+        drafts, at = sequence.draft_slots, count - 1
+        if drafts:
             assert sequence.state_slot is not None
             sequence.state_slot, drafts[at] = drafts[at], sequence.state_slot
         self.commit(sequence, sequence.computed + count)
@@ -186,8 +189,7 @@ class CacheCoordinator:
     def release(self, sequence: Sequence) -> None:
         """Give all its memory back. Repeating it changes nothing."""
         # The end of a text is the least likely to be met again: it goes first, so it is taken first.
-        for page_id in reversed(sequence.page_ids):
-            self.pool.release(page_id)
+        self.pool.release(reversed(sequence.page_ids))
         if sequence.state_slot is not None:
             for slot in (sequence.state_slot, *sequence.draft_slots):
                 self.slots.release(slot)
@@ -260,7 +262,7 @@ class CacheCoordinator:
         needed = self.pages_for(len(sequence.token_ids))
         if needed + reserve > self.pool.available or not self._has_slots():
             return False
-        sequence.page_ids = [self._take_page() for _ in range(needed)]
+        sequence.page_ids = self._take_pages(needed)
         kept = zip(sequence.host_pages, sequence.page_ids, strict=False)  # the last pages are of tokens to come
         self._moves += [Move("page", place, page, "from_host") for place, page in kept]
         if sequence.host_state is not None:
@@ -316,16 +318,16 @@ class CacheCoordinator:
 
     def _hashes(self, sequence: Sequence, pages: int) -> list[bytes]:
         """Of its first full pages, at least `pages` of them. Tokens are only appended, so they stay good."""
-        hashes = sequence.page_hashes
-        for start in range(len(hashes) * self.page_tokens, pages * self.page_tokens, self.page_tokens):
+        hashes, size = sequence.page_hashes, self.page_tokens
+        if len(hashes) < pages:
             parent = hashes[-1] if hashes else root_hash(sequence.tenant)
-            hashes.append(page_hash(parent, sequence.token_ids[start : start + self.page_tokens]))
+            hashes += page_hashes(parent, sequence.token_ids[len(hashes) * size : pages * size], size)
         return hashes[:pages]
 
-    def _take_page(self) -> int:
-        page_id, was_cached = self.pool.take()
-        if was_cached:
+    def _take_pages(self, count: int) -> list[int]:
+        page_ids, were_cached = self.pool.take(count)
+        for page_id in were_cached:
             digest = self._index.forget(page_id)
             self.slots.forget(digest)
             self.host.forget(digest)
-        return page_id
+        return page_ids

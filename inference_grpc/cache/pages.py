@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 
 
 class PagePool:
@@ -34,16 +35,20 @@ class PagePool:
     def references(self, page_id: int) -> int:
         return self._references[page_id]
 
-    def take(self) -> tuple[int, bool]:
-        """A page for writing, held once, and whether it was cached: its owner in the index must then forget it.
+    def take(self, count: int) -> tuple[list[int], list[int]]:
+        """Pages for writing, each held once, and those of them that were cached: the index must forget these.
 
         The caller has looked at `available`.
         """
-        was_cached = not self._free
-        page_id = self._cached.popitem(last=False)[0] if was_cached else self._free.popleft()
-        self._findable.discard(page_id)
-        self._references[page_id] = 1
-        return page_id, was_cached
+        page_ids = [self._free.popleft() for _ in range(min(count, len(self._free)))]
+        were_cached: list[int] = []
+        if len(page_ids) < count:
+            were_cached = [self._cached.popitem(last=False)[0] for _ in range(count - len(page_ids))]
+            self._findable.difference_update(were_cached)
+            page_ids += were_cached
+        for page_id in page_ids:
+            self._references[page_id] = 1
+        return page_ids, were_cached
 
     def share(self, page_id: int) -> None:
         """One more sequence holds a page that was found by prefix."""
@@ -54,15 +59,18 @@ class PagePool:
         """The prefix index names it now: when its last sequence releases it, it is kept instead of freed."""
         self._findable.add(page_id)
 
-    def release(self, page_id: int) -> None:
-        # A page shared by a prefix hit stays alive until its last sequence releases it.
-        self._references[page_id] -= 1
-        if self._references[page_id]:
-            return
-        if page_id in self._findable:
-            self._cached[page_id] = None
-        else:
-            self._free.append(page_id)
+    def release(self, page_ids: Iterable[int]) -> None:
+        """One sequence less holds each of them. They are taken again in this order."""
+        references, findable = self._references, self._findable
+        for page_id in page_ids:
+            # A page shared by a prefix hit stays alive until its last sequence releases it.
+            references[page_id] -= 1
+            if references[page_id]:
+                continue
+            if page_id in findable:
+                self._cached[page_id] = None
+            else:
+                self._free.append(page_id)
 
     def drop_cached(self) -> None:
         """Free every page that only the prefix index knew, and let the index forget the others."""

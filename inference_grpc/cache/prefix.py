@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 
 def root_hash(tenant: str) -> bytes:
     return hashlib.blake2b(tenant.encode(), digest_size=32, person=b"prefix-root").digest()
 
 
-def page_hash(parent: bytes, token_ids: Sequence[int]) -> bytes:
-    return hashlib.blake2b(struct.pack(f"<{len(token_ids)}I", *token_ids), digest_size=32, key=parent).digest()
+def page_hashes(parent: bytes, token_ids: Sequence[int], page_tokens: int) -> Iterator[bytes]:
+    """Of full pages in a row, the first of which follows the one with the hash `parent`."""
+    packed, size = struct.pack(f"<{len(token_ids)}I", *token_ids), 4 * page_tokens
+    for start in range(0, len(packed), size):
+        parent = hashlib.blake2b(packed[start : start + size], digest_size=32, key=parent).digest()
+        yield parent
 
 
 class PrefixIndex:

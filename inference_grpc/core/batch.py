@@ -40,7 +40,7 @@ class Chunk:
     @property
     def samples(self) -> bool:
         """Whether it reaches the end of the known tokens, so that the next one is sampled from its last row."""
-        return self.end == len(self.sequence.token_ids)
+        return self.start + self.count == len(self.sequence.token_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,11 @@ class Batch:
         row = 0
         for chunk in self.chunks:
             if chunk.samples:
-                ends.append(End(chunk.sequence, row, chunk.drafts))
-                ends += [End(fork, row) for fork in chunk.forks]
-                row += 1 + len(chunk.drafts)
+                drafts = chunk.drafts
+                ends.append(End(chunk.sequence, row, drafts))
+                if chunk.forks:
+                    ends += [End(fork, row) for fork in chunk.forks]
+                row += 1 + len(drafts)
         return ends
 
     @property

@@ -14,6 +14,7 @@ give the pages back: nothing gives way for a draft.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 
 from inference_grpc.cache.coordinator import CacheCoordinator
@@ -45,7 +46,7 @@ class Scheduler:
         self._draft_tokens = draft_tokens
         # Less than a block would never get on.
         self._step_tokens = max(prefill_tokens, block_tokens)
-        self.running: list[Sequence] = []
+        self.running: list[Sequence] = []  # the most important first
         self._waiting = _FairQueue()
         self.preemptions = 0
         self.swaps = 0  # those of them that went to host memory
@@ -62,7 +63,7 @@ class Scheduler:
         return [*self.running, *self._waiting.sequences()]
 
     def add(self, sequence: Sequence) -> None:
-        self._waiting.append(sequence, self._running_tenants())
+        self._waiting.append(sequence, self.running)
 
     def remove(self, sequence: Sequence) -> None:
         """It is finished or unwanted; its pages go back. Repeating it changes nothing."""
@@ -72,13 +73,13 @@ class Scheduler:
             self._waiting.remove(sequence)
         sequence.prompt_done = True
         self._cache.release(sequence)
-        self._waiting.forget_idle(self._running_tenants())
+        self._waiting.forget_idle(sequence.tenant, self.running)
 
     def schedule(self) -> Batch:
         """The next step; empty only when there is nothing to do. Pages for all of it are held when it returns."""
         self._waiting.steps += 1
-        self.running.sort(key=_importance)
         granted, page_tokens = 0, self._cache.page_tokens
+        chunks: list[Chunk] = []
         while granted < len(self.running):
             sequence = self.running[granted]
             tokens, held = len(sequence.token_ids), len(sequence.page_ids) * page_tokens
@@ -86,53 +87,63 @@ class Scheduler:
                 granted += 1
                 if held - tokens >= page_tokens:  # of drafts that proved wrong
                     self._cache.shrink(sequence, tokens)
+                if tokens - sequence.computed == 1:
+                    chunks.append(Chunk(sequence, sequence.computed, 1))
             else:
                 self._preempt(self.running[-1])  # the least important; at last the sequence itself
-        chunks = [Chunk(sequence, sequence.computed, 1) for sequence in self.running if sequence.remaining == 1]
-        budget = self._step_tokens - len(chunks)
+        decoding = len(chunks)
+        budget = self._step_tokens - decoding
         if self._draft_tokens:
             budget -= self._make_room_for_drafts(chunks, budget)
         # Prefill goes on even when decoding alone fills the budget, if slowly.
         least = max(self._cache.page_tokens, self._block_tokens)
         budget = max(budget, min(self._step_tokens, least))
-        for sequence in [sequence for sequence in self.running if sequence.remaining > 1]:
-            budget -= self._add_prefill(chunks, sequence, budget)
+        if decoding < len(self.running):
+            for sequence in [sequence for sequence in self.running if sequence.remaining > 1]:
+                budget -= self._add_prefill(chunks, sequence, budget)
         while budget >= self._block_tokens and len(self.running) < self._max_sequences:
             admitted = self._admit()
             if admitted is None:
                 break
             budget -= self._add_prefill(chunks, admitted, budget)
-        for chunk in chunks:
-            self._waiting.charge(chunk.sequence.tenant, chunk.count)
+        self._waiting.charge_step(chunks)
         return Batch(chunks, self._cache.take_moves())
 
     def commit(self, batch: Batch) -> None:
         """The step has run: what it computed is final."""
         for chunk in batch.chunks:
-            self._cache.commit(chunk.sequence, chunk.end)
-            if chunk.end >= chunk.sequence.prompt_tokens:
-                chunk.sequence.prompt_done = True
-            if chunk.drafts:
-                chunk.sequence.draft_limit = max(len(chunk.drafts) - 1, 1)  # unless one proves right
+            sequence, end, drafts = chunk.sequence, chunk.start + chunk.count, len(chunk.drafts)
+            self._cache.commit(sequence, end)
+            if not sequence.prompt_done:
+                sequence.prompt_done = end >= sequence.prompt_tokens
+            if drafts:
+                sequence.draft_limit = drafts - 1 or 1  # unless one proves right
 
     def accept(self, end: End) -> None:
         """The drafts up to `end`, at least one, proved right; the next, if there is one, did not or does not count."""
-        self._cache.accept(end.sequence, end.accepted)
-        self._waiting.charge(end.sequence.tenant, end.accepted)
-        tried = end.accepted + len(end.drafts)
-        end.sequence.draft_limit = min(tried if end.drafts else tried + 1, self._draft_tokens)
+        sequence, _, drafts, accepted = end
+        self._cache.accept(sequence, accepted)
+        self._waiting.charge(sequence.tenant, accepted)
+        sequence.draft_limit = accepted + len(drafts) if drafts else min(accepted + 1, self._draft_tokens)
 
     def _make_room_for_drafts(self, chunks: list[Chunk], budget: int) -> int:
         """On chunks that decode, as far as the budget and free pages allow; returns how many drafts there may be."""
         left, page_tokens = budget, self._cache.page_tokens
         for chunk in chunks:
-            sequence, prompt_tokens = chunk.sequence, chunk.sequence.prompt_tokens
-            tokens, held = len(sequence.token_ids), len(sequence.page_ids) * page_tokens
-            hoped = self._draft_tokens if sequence.draft_limit is None else sequence.draft_limit
-            # The last token that it may say is drawn after the last draft.
-            room = min(hoped, left, prompt_tokens + sequence.max_tokens - tokens - 1)
-            if room <= 0 or chunk.start < prompt_tokens:
+            if left <= 0:
+                break
+            sequence = chunk.sequence
+            tokens, prompt_tokens = len(sequence.token_ids), len(sequence.prompt_ids)
+            if chunk.start < prompt_tokens:
                 continue
+            room = self._draft_tokens if sequence.draft_limit is None else sequence.draft_limit
+            # The last token that it may say is drawn after the last draft.
+            to_say = prompt_tokens + sequence.max_tokens - tokens - 1
+            if room > to_say or room > left:
+                room = min(to_say, left)
+                if room <= 0:
+                    continue
+            held = len(sequence.page_ids) * page_tokens
             if tokens + room > held:
                 room = min(room, held + self._cache.pool.available * page_tokens - tokens)
                 self._cache.extend(sequence, tokens + room)
@@ -161,7 +172,7 @@ class Scheduler:
             if len(self.running) >= self._max_sequences or not self._cache.fork(leader, follower, reserve=reserve):
                 break
             self._waiting.remove(follower)
-            self.running.append(follower)
+            insort(self.running, follower, key=_importance)
             follower.prompt_done = True
             forks.append(follower)
         return tuple(forks)
@@ -171,7 +182,7 @@ class Scheduler:
         if sequence is None or not self._cache.admit(sequence, reserve=self._reserve(sequence)):
             return None
         self._waiting.remove(sequence)
-        self.running.append(sequence)
+        insort(self.running, sequence, key=_importance)
         return sequence
 
     def _reserve(self, newcomer: Sequence) -> int:
@@ -193,9 +204,6 @@ class Scheduler:
         self.swaps += self._cache.preempt(sequence)
         self._waiting.append_first(sequence)
         self.preemptions += 1
-
-    def _running_tenants(self) -> set[str]:
-        return {sequence.tenant for sequence in self.running}
 
 
 def _importance(sequence: Sequence) -> tuple[int, int]:
@@ -226,9 +234,9 @@ class _FairQueue:
     def sequences(self) -> list[Sequence]:
         return [sequence for tenants in self._queues.values() for queue in tenants.values() for sequence in queue]
 
-    def append(self, sequence: Sequence, running_tenants: set[str]) -> None:
+    def append(self, sequence: Sequence, running: list[Sequence]) -> None:
         if sequence.tenant not in self._served:
-            active = running_tenants | {tenant for tenants in self._queues.values() for tenant in tenants}
+            active = {other.tenant for other in running}.union(*self._queues.values())
             self._served[sequence.tenant] = min((self._served.get(tenant, 0) for tenant in active), default=0)
         sequence.waits_since = self.steps
         self._queue_of(sequence).append(sequence)
@@ -264,10 +272,18 @@ class _FairQueue:
     def charge(self, tenant: str, tokens: int) -> None:
         self._served[tenant] = self._served.get(tenant, 0) + tokens
 
-    def forget_idle(self, running_tenants: set[str]) -> None:
-        active = running_tenants | {tenant for tenants in self._queues.values() for tenant in tenants}
-        for tenant in self._served.keys() - active:
-            del self._served[tenant]
+    def charge_step(self, chunks: list[Chunk]) -> None:
+        served = self._served
+        for chunk in chunks:
+            tenant = chunk.sequence.tenant
+            served[tenant] = served.get(tenant, 0) + chunk.count
+
+    def forget_idle(self, tenant: str, running: list[Sequence]) -> None:
+        """What it was served, if it has no work any more."""
+        if not any(tenant in tenants for tenants in self._queues.values()) and all(
+            sequence.tenant != tenant for sequence in running
+        ):
+            self._served.pop(tenant, None)
 
     def _queue_of(self, sequence: Sequence) -> deque[Sequence]:
         return self._queues.setdefault(sequence.priority, {}).setdefault(sequence.tenant, deque())
