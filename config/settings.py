@@ -48,6 +48,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django.contrib.humanize",
     "django.contrib.postgres",
+    "django.forms",
     "allauth",
     "allauth.account",
     "allauth.mfa",
@@ -109,6 +110,9 @@ TEMPLATES: list[dict[str, Any]] = [
         },
     },
 ]
+
+# Widgets are drawn from `templates/`, then as Django draws them.
+FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
 
 # PostgreSQL -------------------------------------------------------------------------------------
 DATABASE_URL = env_url("DATABASE_URL", {"postgresql", "postgres"})

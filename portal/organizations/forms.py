@@ -94,8 +94,9 @@ class TransferForm(forms.Form):
         self.colleagues = {str(member.id): member for member in colleagues}
         field = self.fields["to"]
         assert isinstance(field, forms.ChoiceField)
+        labels = {role: role.label.lower() for role in Role}
         field.choices = [
-            (number, f"{member.user.get_full_name()} ({member.get_role_display().lower()})")
+            (number, f"{member.user.get_full_name()} ({labels[Role(member.role)]})")
             for number, member in self.colleagues.items()
         ]
 

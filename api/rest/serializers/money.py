@@ -11,6 +11,9 @@ from rest_framework import serializers
 from billing.accounts.services import LANGUAGES
 from billing.money import from_minor, to_decimal
 
+# Groups that one answer about sums of usage gives by themselves.
+GROUPS_LIMIT = 1000
+
 
 @extend_schema_field(OpenApiTypes.DECIMAL)
 class NanoField(serializers.Field[int, str, str, int]):
@@ -67,6 +70,13 @@ class UsageSummaryQuery(serializers.Serializer[Any]):
         required=False,
         default="total",
     )
+    limit = serializers.IntegerField(
+        required=False,
+        default=GROUPS_LIMIT,
+        min_value=1,
+        max_value=GROUPS_LIMIT,
+        help_text="So many groups, those of the highest cost; hours, days and months are all given.",
+    )
 
 
 class UsageSumSerializer(serializers.Serializer[Any]):
@@ -80,7 +90,11 @@ class UsageSumSerializer(serializers.Serializer[Any]):
 
 
 class UsageSumsSerializer(serializers.Serializer[Any]):
-    data = UsageSumSerializer(many=True)  # type: ignore[assignment]  # a field of this name, as pages have
+    data = UsageSumSerializer(  # type: ignore[assignment]  # a field of this name, as pages have
+        source="rows", many=True, help_text="By key."
+    )
+    rest = UsageSumSerializer(allow_null=True, help_text="All groups beyond the limit together; its key is empty.")
+    rest_count = serializers.IntegerField(help_text="How many groups `rest` stands for.")
 
 
 class ModelSerializer(serializers.Serializer[Any]):

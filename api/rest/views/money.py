@@ -34,7 +34,7 @@ from billing.invoices import selectors as invoices
 from billing.invoices.pdf import render
 from billing.ledger import selectors as ledger
 from billing.pricing.selectors import current_price
-from billing.usage.selectors import UsageFilters, record, summary, usage_page
+from billing.usage.selectors import Ranking, UsageFilters, ranking, record, summary, usage_page
 from portal import access
 from portal.billing_pages.services import change_billing_details, change_language
 from portal.billing_pages.views import annex_response, credit_note_response
@@ -42,6 +42,8 @@ from portal.catalog.selectors import published_models
 from portal.permissions import Permission
 
 TAG = "usage and billing"
+# Groups of usage that are never cut, in the order of time.
+TIME_GROUPS = ("hour", "day", "month")
 
 
 class Usage(ManagementView):
@@ -76,15 +78,19 @@ class UsageRecordDetail(ManagementView):
 class UsageSummary(ManagementView):
     @extend_schema(operation_id="sum_usage", tags=[TAG], parameters=[UsageSummaryQuery], responses=UsageSumsSerializer)
     def get(self, request: Request, slug: str) -> Response:
-        """Sums of usage and cost over a span of time; the same that pages and invoices show."""
+        """Sums of usage and cost over a span of time; the same that pages and invoices show. Of more groups than
+        `limit`, those of the highest cost, and all others together in `rest`."""
         organization = access.organization_for(self.person, slug)
         wanted = read_query(UsageSummaryQuery, request)
         if wanted["end"] <= wanted["start"]:
             raise ValidationError({"end": ["The end must be after the start."]})
-        rows = summary(
-            organization.id, wanted["start"], wanted["end"], wanted["group_by"], time_zone=organization.time_zone
-        )
-        return Response(UsageSumsSerializer({"data": rows}).data)
+        span = (organization.id, wanted["start"], wanted["end"], wanted["group_by"])
+        if wanted["group_by"] in TIME_GROUPS:
+            found = Ranking(summary(*span, time_zone=organization.time_zone), None, 0)
+        else:
+            found = ranking(*span, limit=wanted["limit"])
+            found.rows.sort(key=lambda row: row.key)
+        return Response(UsageSumsSerializer(found).data)
 
 
 class Prices(ManagementView):

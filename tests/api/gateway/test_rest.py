@@ -300,6 +300,26 @@ class TestMoney:
         wrong = program("get", "/usage/summary", {"start": span["end"], "end": span["start"]})
         assert wrong.json()["error"]["param"] == "end"
 
+    def test_of_many_groups_the_dearest_are_told_apart_and_all_others_are_one_sum(
+        self, cast: Cast, program: Api
+    ) -> None:
+        model, now = make_model(), timezone.now()
+        keys = [issue(project=cast.project, name=f"k{number}", actor=cast.ada).api_key for number in range(4)]
+        for key, tokens in zip(keys, (1000, 4000, 2000, 3000), strict=True):
+            use(key, model.name, started_at=now, prompt_tokens=tokens, completion_tokens=0)
+        use(keys[0], model.name, started_at=now + timedelta(hours=1), prompt_tokens=1000, completion_tokens=0)
+        span = {"start": (now - timedelta(hours=1)).isoformat(), "end": (now + timedelta(hours=2)).isoformat()}
+        every = program("get", "/usage/summary", {**span, "group_by": "api_key"}).json()
+        assert sorted(row["key"] for row in every["data"]) == sorted(str(key.id) for key in keys)
+        assert (every["rest"], every["rest_count"]) == (None, 0)
+        few = program("get", "/usage/summary", {**span, "group_by": "api_key", "limit": 2}).json()
+        assert [row["key"] for row in few["data"]] == sorted(str(keys[place].id) for place in (1, 3))
+        assert (few["rest"]["key"], few["rest"]["prompt_tokens"], few["rest_count"]) == ("", 4000, 2)
+        hours = program("get", "/usage/summary", {**span, "group_by": "hour", "limit": 1}).json()
+        assert (len(hours["data"]), hours["rest"]) == (2, None)
+        too_many = program("get", "/usage/summary", {**span, "limit": 1001})
+        assert too_many.json()["error"]["param"] == "limit"
+
 
 class TestDocuments:
     def test_the_openapi_document_describes_both_halves(self) -> None:
