@@ -64,9 +64,11 @@ def chip_name(chip: Chip) -> str:
     return "cpu" if chip == CPU else f"sm_{chip[0]}{chip[1]}"
 
 
-def choose(chip: Chip, kinds: Iterable[str], passed: Callable[[str], bool], *, misfit: str = "") -> Choice:
+def choose(
+    chip: Chip, kinds: Iterable[str], passed: Callable[[str], bool], *, misfit: str = "", chunk_misfit: str = ""
+) -> Choice:
     """`kinds`: of the model's matrices. `passed`: whether a gate has passed here. `misfit`: why the fused step cannot
-    take this model's shape, if it cannot.
+    take this model's shape, if it cannot. `chunk_misfit`: the same of the chunked way.
 
     The fused step needs all of its parts: packed products of every kind, both layers, or nothing of it is on.
     """
@@ -88,6 +90,8 @@ def choose(chip: Chip, kinds: Iterable[str], passed: Callable[[str], bool], *, m
     for way, reason in verdicts:
         if not reason and way.name in ("packed", "fused", "paged", "overlap", "graphs") and not has_step:
             reason = misfit or "another part of the fused step is off"
+        if not reason and way.name == "chunked":
+            reason = chunk_misfit
         if not reason:
             on.add(way.name)
         precision = "" if way.precision == "any" else f" x {way.precision}"

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from kernels.gated_delta_rule.reference import CHUNK
+from kernels.gated_delta_rule.step import HEAD_SIZE
 
 
 def chunk_table(starts: Sequence[int], device: torch.device | str) -> torch.Tensor:
@@ -37,7 +38,7 @@ def chunked(
 
     Rows of q, k and v may lie apart, each is contiguous in itself. `chunks`: `chunk_table` of `starts`; without it the
     device is asked, which waits. Start every call at a multiple of 64 in its sequence: then states at such positions do
-    not depend on how a prompt was cut.
+    not depend on how a prompt was cut. ValueError for heads on a GPU that are not [128, 128]: nothing else is proved.
     """
     import triton.language as tl
 
@@ -45,6 +46,8 @@ def chunked(
 
     tokens, heads, size_v = v.shape
     batch, key_heads, size_k = state.shape[0], q.shape[1], q.shape[2]
+    if v.is_cuda and (size_k, size_v) != (HEAD_SIZE, HEAD_SIZE):
+        raise ValueError(f"the chunked kernels take heads of [{HEAD_SIZE}, {HEAD_SIZE}], not [{size_k}, {size_v}]")
     dtype = torch.bfloat16 if v.is_cuda else torch.float32
     o = torch.empty(tokens, heads, size_v, device=v.device)
     last = torch.empty(state.shape, dtype=torch.float32, device=v.device)

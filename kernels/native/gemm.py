@@ -124,7 +124,13 @@ def launch(
 
     With splits and `k_warps` fixed, a row's bits do not depend on M. `overlap` lets the launch begin before the kernel
     in front of it has ended; every kernel between two such launches must itself wait for its predecessor (they all do
-    here)."""
+    here). ValueError for shapes that the kernels do not take."""
+    tile = _STAGE_K if k_warps == WIDE else 64
+    if rows % 16 or columns % tile or x.shape[1] != columns or not x.is_contiguous():
+        raise ValueError(
+            f"x {tuple(x.shape)} times [{rows}, {columns}]: its rows must be contiguous and as long as those of the "
+            f"matrix, which must have a multiple of 16 rows and of {tile} columns"
+        )
     if k_warps != WIDE and x.shape[0] > STREAM_TOKENS:
         for at in range(0, x.shape[0], STREAM_TOKENS):
             few = slice(at, at + STREAM_TOKENS)

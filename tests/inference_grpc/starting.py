@@ -68,11 +68,11 @@ def started(arguments: Sequence[str], journal: Path) -> Iterator[str]:
         try:
             words = process.stdout.readline().split()
             if not words or words[0] != "READY":
-                raise RuntimeError(f"the server did not start: {log.read_text()[-4000:]}")
+                raise RuntimeError(f"the server did not start: {_said(log)}")
             yield words[1].removeprefix("grpc=")
             process.send_signal(signal.SIGTERM)
             if process.wait(timeout=120):
-                raise RuntimeError(f"the server ended with {process.returncode}: {log.read_text()[-4000:]}")
+                raise RuntimeError(f"the server ended with {process.returncode}: {_said(log)}")
         finally:
             process.kill()
             process.wait()
@@ -111,6 +111,11 @@ async def _stream(engine: EngineClient, text: str) -> Streamed:
                 usage = event.usage
                 return Streamed("".join(parts), len(parts), usage.prompt_tokens, usage.completion_tokens)
     raise RuntimeError("the stream ended without its last event")
+
+
+def _said(log: Path) -> str:
+    """The end of a log, without frames of compiled code, which would leave no room for the cause."""
+    return "\n".join(line for line in log.read_text().splitlines() if not line.startswith("frame #"))[-8000:]
 
 
 def _without_engine() -> dict[str, str]:

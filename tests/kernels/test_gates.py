@@ -51,6 +51,13 @@ def test_a_shape_that_does_not_fit_keeps_the_step_off_by_name():
     assert any(line.endswith("is off: a head size of 32 is not 256 or 1024)") for line in choice.lines)
 
 
+def test_heads_that_the_chunked_way_cannot_take_keep_it_off_by_name():
+    misfit = "heads of Gated DeltaNet of [32, 32] are not [128, 128]"
+    choice = paths.choose(HOPPER, ["nvfp4"], lambda gate: True, misfit=misfit, chunk_misfit=misfit)
+    assert choice.on == {"flash", "sampler"}
+    assert any("[chunked] -> plain PyTorch" in line and line.endswith(f"is off: {misfit})") for line in choice.lines)
+
+
 def test_other_chips_get_what_was_built_for_them():
     assert paths.choose(CPU, ["nvfp4"], lambda gate: True).on == set()
     assert paths.choose(BLACKWELL, ["nvfp4"], lambda gate: True).on == {"chunked", "flash", "sampler"}

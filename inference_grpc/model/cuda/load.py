@@ -10,7 +10,7 @@ import torch
 
 from inference_grpc.model.checkpoint import Checkpoint
 from inference_grpc.model.cuda.matrices import MatrixMaker
-from inference_grpc.model.cuda.model import CudaHybridModel, misfit
+from inference_grpc.model.cuda.model import CudaHybridModel, chunk_misfit, misfit
 from inference_grpc.model.cuda.weights import load_device_weights
 from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.formats import Matrix, Plain
@@ -74,7 +74,8 @@ def load_cuda_hybrid(
         formats[converted.format] += 1
         return converted
 
-    ways = choose(capability(device), recipe_kinds(recipe), passed, misfit=misfit(config))
+    unfit = {"misfit": misfit(config), "chunk_misfit": chunk_misfit(config)}
+    ways = choose(capability(device), recipe_kinds(recipe), passed, **unfit)
     maker = MatrixMaker(device, packed="packed" in ways, invariant=invariant)
     weights = load_device_weights(checkpoint, config, convert, maker, device)
     cache = "fp8" if recipe.kv == "fp8" else "bf16" if "fused" in ways else "float32"

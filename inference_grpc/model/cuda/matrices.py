@@ -20,6 +20,13 @@ from kernels.nvfp4.pack import TILE_ROWS, pair_rows
 INVARIANT_ROWS = 256  # of one product, where rows must not depend on how many there are
 
 
+def steady_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """x wᵀ of [R, columns] and [rows, columns], in one shape of product for any R: which one the library takes, and
+    with it the order of its sums, depends on the number of rows."""
+    blocks = torch.split(pad(x, (0, 0, 0, -len(x) % INVARIANT_ROWS)), INVARIANT_ROWS)
+    return torch.cat([block @ w.T for block in blocks])[: len(x)]
+
+
 class Workspace:
     """Room for one matrix in bfloat16; products of many rows run one after another on one stream."""
 
@@ -43,7 +50,8 @@ class DeviceMatrix:
     def product(self, x: torch.Tensor) -> torch.Tensor:
         """[R, columns] to [R, outputs], float32 or bfloat16."""
         if not self.is_packed:
-            y = x.float() @ self._plain().float().T
+            wide, w = x.float(), self._plain().float()
+            y = steady_product(wide, w) if self.is_invariant else wide @ w.T
             return (y if self.step.multiplier is None else y * self.step.multiplier)[:, : self.outputs]
         if self.step.kind != "bf16" and len(x) <= MOST_ROWS and not self.is_invariant:
             return self.few(x)
@@ -90,12 +98,7 @@ class DeviceMatrix:
 
         matrix, w = self.step, self._unpacked()
         x = x.to(torch.bfloat16)
-        if self.is_invariant:
-            # One shape of product for all: which one the library takes depends on the number of rows.
-            blocks = torch.split(pad(x, (0, 0, 0, -len(x) % INVARIANT_ROWS)), INVARIANT_ROWS)
-            product = torch.cat([block @ w.T for block in blocks])[: len(x)]
-        else:
-            product = x @ w.T
+        product = steady_product(x, w) if self.is_invariant else x @ w.T
         if matrix.multiplier is None:
             return product
         width, block = matrix.rows // 2 if pairs else matrix.rows, 1024

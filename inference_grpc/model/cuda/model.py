@@ -17,6 +17,7 @@ from inference_grpc.model.cuda.weights import DeviceWeights
 from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
 from inference_grpc.model.memory import KvFormat
 from kernels.gated_delta_rule.reference import CHUNK
+from kernels.gated_delta_rule.step import HEAD_SIZE
 from kernels.hybrid_step import MOST_ROWS, RING, Splits, StepShape
 from kernels.paths import Choice
 from kernels.rotary.reference import rotary_table
@@ -233,10 +234,18 @@ def _slot(chunk: Chunk) -> int:
     return chunk.sequence.state_slot
 
 
+def chunk_misfit(config: HybridConfig) -> str:
+    """Why neither the fused step nor the chunked way can take heads of this size; empty where they can."""
+    if (config.key_size, config.value_size) != (HEAD_SIZE, HEAD_SIZE):
+        sizes = f"[{config.key_size}, {config.value_size}]"
+        return f"heads of Gated DeltaNet of {sizes} are not [{HEAD_SIZE}, {HEAD_SIZE}]"
+    return ""
+
+
 def misfit(config: HybridConfig) -> str:
     """Why the fused step cannot take a model of this shape; empty where it can."""
-    if (config.key_size, config.value_size) != (128, 128):
-        return f"heads of Gated DeltaNet of [{config.key_size}, {config.value_size}] are not [128, 128]"
+    if unfit := chunk_misfit(config):
+        return unfit
     if config.head_size not in (256, 1024):
         return f"a head size of {config.head_size} is not 256 or 1024"
     if config.heads // config.kv_heads > 16:

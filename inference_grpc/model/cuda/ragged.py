@@ -12,6 +12,7 @@ from itertools import accumulate
 import torch
 
 from inference_grpc.core.batch import Chunk
+from inference_grpc.model.cuda.matrices import steady_product
 from inference_grpc.model.cuda.memory import DeviceMemory, gather, write_rows
 from inference_grpc.model.cuda.weights import AttentionMatrices, DeltaMatrices, DeviceWeights
 from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
@@ -104,6 +105,7 @@ class RaggedForward:
         self._turn = None if "paged" in ways else rotation(config.head_size, memory.device)
         self._is_chunked = "chunked" in ways
         self._is_paged = "paged" in ways and "flash" in ways
+        self._is_steady = weights.head.is_invariant and "packed" not in ways
         # What products with packed matrices round rows to.
         self._rows_type = torch.bfloat16 if "packed" in ways else torch.float32
 
@@ -149,8 +151,13 @@ class RaggedForward:
 
     def _rotate(self, x: torch.Tensor, *, inverse: bool = False) -> torch.Tensor:
         if self._turn is not None:
-            return x @ (self._turn if inverse else self._turn.T)
+            turn = self._turn.T if inverse else self._turn
+            return self._times(x.reshape(-1, x.shape[-1]), turn).view(x.shape)
         return rotate(x, inverse=inverse)
+
+    def _times(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        """x wᵀ of [R, columns] and [rows, columns]."""
+        return steady_product(x, w) if self._is_steady else x @ w.T
 
     def _delta_net(
         self, x: torch.Tensor, layer: DeltaLayer, held: DeltaMatrices, memory: DeltaMemory, plan: RaggedPlan
@@ -158,7 +165,7 @@ class RaggedForward:
         config, rows = self._config, x.shape[0]
         heads, channels, values = config.value_heads, config.conv_channels, config.value_channels
         mixed = held.inward.product(x)
-        small = mixed[:, channels + values :] if held.gates is None else x.to(held.gates.dtype) @ held.gates.T
+        small = mixed[:, channels + values :] if held.gates is None else self._times(x.to(held.gates.dtype), held.gates)
         g, beta = gates(small[:, heads:].float(), small[:, :heads].float(), layer.a_log, layer.dt_bias)
         history = memory.ring[plan.slots[:, None], plan.before].float()
         z = mixed[:, channels : channels + values].view(rows, heads, config.value_size)

@@ -58,6 +58,7 @@ def make_gpu(make_client: MakeClient, hybrid_path: Path, monkeypatch: pytest.Mon
         model._steps = PlainSteps(model)
 
     monkeypatch.setattr(engine_load, "load_on_gpu", on_cpu)
+    monkeypatch.setattr(engine_load, "find_device", lambda: torch.device("cpu"))
     monkeypatch.setattr(engine_load, "free_bytes", lambda device: 1 << 40)
     monkeypatch.setattr(CudaHybridModel, "warm_up", with_steps)
 

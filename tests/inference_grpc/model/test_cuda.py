@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +16,14 @@ from inference_grpc.model.checkpoint import HfCheckpoint
 from inference_grpc.model.cuda import decode
 from inference_grpc.model.cuda import load as cuda_load
 from inference_grpc.model.cuda.load import load_cuda_hybrid, recipe_kinds
-from inference_grpc.model.cuda.matrices import MatrixMaker
-from inference_grpc.model.cuda.model import CudaHybridModel, misfit
+from inference_grpc.model.cuda.matrices import MatrixMaker, steady_product
+from inference_grpc.model.cuda.model import CudaHybridModel, chunk_misfit, misfit
 from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.formats import Nvfp4
 from inference_grpc.model.hybrid_config import read_hf_config
 from inference_grpc.model.recipe import Recipe, read_recipe
 from inference_grpc.model.tiny import write_tiny
+from kernels.native.gemm import WIDE, launch
 from kernels.nvfp4.reference import dequantize, quantize
 from kernels.paths import Choice
 from tests.inference_grpc.model import native_forms
@@ -40,7 +43,9 @@ def token_ids() -> list[int]:
     return np.random.default_rng(3).integers(0, 270, 150).tolist()
 
 
-def load(folder: Path, recipe: str | Recipe = "auto", *, ways: Choice | None = None) -> CudaHybridModel:
+def load(
+    folder: Path, recipe: str | Recipe = "auto", *, ways: Choice | None = None, invariant: bool = False
+) -> CudaHybridModel:
     """`ways`: what the table is made to say."""
     checkpoint = HfCheckpoint(folder)
     config = read_hf_config(folder / "config.json", checkpoint.config)
@@ -49,7 +54,14 @@ def load(folder: Path, recipe: str | Recipe = "auto", *, ways: Choice | None = N
         if ways is not None:
             patch.setattr(cuda_load, "choose", lambda *arguments, **named: ways)
         model, _ = load_cuda_hybrid(
-            checkpoint, config, name="tiny", vocabulary=320, recipe=wanted, device=CPU, passed=lambda gate: True
+            checkpoint,
+            config,
+            name="tiny",
+            vocabulary=320,
+            recipe=wanted,
+            device=CPU,
+            passed=lambda gate: True,
+            invariant=invariant,
         )
     model.allocate(pages=40, page_tokens=16, state_slots=4)
     return model
@@ -190,7 +202,44 @@ def test_rows_that_only_fill_up_point_to_the_padding(token_ids: list[int]) -> No
 
 def test_shapes_that_the_fused_step_cannot_take_are_named(folder: Path) -> None:
     config = read_hf_config(folder / "config.json", HfCheckpoint(folder).config)
-    assert misfit(config) == "heads of Gated DeltaNet of [32, 32] are not [128, 128]"
+    assert misfit(config) == chunk_misfit(config) == "heads of Gated DeltaNet of [32, 32] are not [128, 128]"
+    large = dataclasses.replace(config, key_size=128, value_size=128)
+    assert (misfit(large), chunk_misfit(large)) == ("a head size of 32 is not 256 or 1024", "")
+
+
+def test_a_wrong_shape_never_reaches_a_packed_product() -> None:
+    def ask(rows: int, columns: int, *, x: torch.Tensor, k_warps: int) -> None:
+        nothing = torch.empty(0)
+        sizes: Any = {"rows": rows, "columns": columns, "splits": 1, "k_warps": k_warps}
+        launch("nvfp4", x, nothing, nothing, nothing, nothing, **sizes)
+
+    for rows, columns, x, k_warps in (
+        (24, 64, torch.zeros(1, 64), 4),
+        (32, 96, torch.zeros(1, 96), 4),
+        (32, 320, torch.zeros(1, 320), WIDE),
+        (32, 128, torch.zeros(1, 64), 4),
+        (32, 64, torch.zeros(64, 2).T, 4),
+    ):
+        with pytest.raises(ValueError, match="a multiple of 16 rows"):
+            ask(rows, columns, x=x, k_warps=k_warps)
+
+
+def test_a_steady_product_has_one_shape_for_any_number_of_rows(folder: Path) -> None:
+    x, w = torch.randn(300, 64), torch.randn(24, 64)
+    shapes: list[int] = []
+
+    class Seen(torch.Tensor):
+        def __matmul__(self, other: torch.Tensor) -> torch.Tensor:
+            shapes.append(len(self))
+            return self.as_subclass(torch.Tensor) @ other
+
+    for rows in (1, 256, 300):
+        found = steady_product(x[:rows].as_subclass(Seen), w).as_subclass(torch.Tensor)
+        torch.testing.assert_close(found, x[:rows] @ w.T)
+    assert shapes == [256] * 4
+    steady, plain = load(folder, invariant=True), load(folder)
+    for mine, theirs in zip(steady._trial(slice(None)), plain._trial(slice(None)), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_recipes_say_which_products_there_may_be() -> None:
