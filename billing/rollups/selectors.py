@@ -175,12 +175,14 @@ _RANKED = f"""
 SELECT CASE WHEN rank <= %(limit)s THEN key END, {_SUMS}, COUNT(*) FROM grouped GROUP BY 1 ORDER BY MIN(rank)
 """  # noqa: S608 - constants only
 # A part is read by itself, and added up at once: an organization's rows of all time may be a hundred times as many.
+# Grain and start are compared together, as the primary key has them: the index of starts has everybody's rows.
 _FROM_ROLLUP = f"""
     UNION ALL
     SELECT added.* FROM rolled CROSS JOIN LATERAL (
         SELECT {{of_rollup}} AS key, {_NAMED_SUMS} FROM {{table}} rollup
-         WHERE rollup.organization_id = %(organization_id)s AND rollup.grain_s = rolled.grain_s
-           AND rollup.start >= rolled.since AND rollup.start < rolled.until {{only_rollup}}
+         WHERE rollup.organization_id = %(organization_id)s
+           AND (rollup.grain_s, rollup.start) >= (rolled.grain_s, rolled.since)
+           AND (rollup.grain_s, rollup.start) < (rolled.grain_s, rolled.until) {{only_rollup}}
          GROUP BY {{rollup_column}}) added
      WHERE rolled.grain_s {{grains}}
 """  # noqa: S608 - constants only
