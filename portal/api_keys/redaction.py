@@ -11,7 +11,7 @@ import traceback
 from typing import Any
 
 # The prefix alone, and the part of a key that may be shown (five characters behind the prefix), stay readable.
-_KEY = re.compile(r"\b(sk-tf-(?:admin-|operator-)?)[0-9A-Za-z]{6,}")
+_KEY = re.compile(r"\b(sk-tf-(?:admin-|operator-)?+)[0-9A-Za-z]{6,}")
 _BEARER = re.compile(r"(?i)\b(bearer\s+)(?!\[)[^\s'\",;)\]}]+")
 _X_API_KEY = re.compile(r"(?i)(x-api-key['\"]?+\s*+[:=,]\s*+b?+['\"]?+)(?!\[)[^\s'\",;)\]}]+")
 _WEBHOOK_SECRET = re.compile(r"\b(whsec_)[0-9A-Za-z+/=_-]{6,}")

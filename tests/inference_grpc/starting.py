@@ -68,6 +68,7 @@ def started(arguments: Sequence[str], journal: Path) -> Iterator[str]:
         try:
             words = process.stdout.readline().split()
             if not words or words[0] != "READY":
+                process.wait(timeout=120)
                 raise RuntimeError(f"the server did not start: {_said(log)}")
             yield words[1].removeprefix("grpc=")
             process.send_signal(signal.SIGTERM)

@@ -18,7 +18,7 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.rest.openapi import OPERATIONS, Operation
-from tests.api.live.service import MODEL, Account, Engine, make_model
+from tests.api.live.service import MODEL, Account, Engine, Web, keep_responses, make_account, make_model
 
 EXAMPLES = 10
 MESSAGES = [{"role": "user", "content": "SAY: one two"}]
@@ -65,6 +65,11 @@ def embedder(folder: Path, live_database: None) -> Iterator[None]:
     make_model(EMBEDDER, engine.address)
     yield
     engine.stop()
+
+
+@pytest.fixture
+def account(web: Web) -> Account:
+    return keep_responses(make_account(web))
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
