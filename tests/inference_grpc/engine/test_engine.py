@@ -253,9 +253,10 @@ def test_a_device_fault_fails_what_is_open_with_its_usage_and_ends_the_engine(
 ) -> None:
     backend = load_backend(EngineConfig(model=str(tiny_path), pages=64, prefill_tokens=64))
     run, calls, faults = backend.engine._runner.run, [0], threading.Semaphore(0)
+    are_submitted = threading.Event()
 
     def break_down(batch: Batch) -> list[SampledToken | EngineError]:
-        calls[0] += 1
+        calls[0] += are_submitted.is_set()
         if calls[0] == 4:
             raise RuntimeError("out of memory")
         return run(batch)
@@ -265,6 +266,7 @@ def test_a_device_fault_fails_what_is_open_with_its_usage_and_ends_the_engine(
     monkeypatch.setattr(backend, "start", lambda on_step: start(on_step, faults.release))
     client = Client(backend)
     keys = [client.submit(complete(f"{n}", **ENDLESS)) for n in range(3)]
+    are_submitted.set()
     failures = [client.wait(key)[-1] for key in keys]
     assert all(isinstance(event, Failed) and event.code == DeviceFault.code for event in failures)
     assert any(event.usage.completion_tokens for event in failures if isinstance(event, Failed))
