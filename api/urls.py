@@ -145,6 +145,16 @@ operator_paths: list[URLPattern | URLResolver] = [
     path("invoice-runs", operator_money.InvoiceRuns.as_view(), name="operator_invoice_runs"),
     path("invoice-runs/<int:run_id>", operator_money.InvoiceRunDetail.as_view(), name="operator_invoice_run"),
     path(
+        "invoice-runs/<int:run_id>/outcomes",
+        operator_money.InvoiceRunOutcomes.as_view(),
+        name="operator_invoice_run_outcomes",
+    ),
+    path(
+        "invoice-runs/<int:run_id>/outcomes/<slug:slug>/retry",
+        operator_money.InvoiceRunRetry.as_view(),
+        name="operator_invoice_run_retry",
+    ),
+    path(
         "credit-notes/<int:credit_note_id>/pdf",
         operator_money.IssuedCreditNotePdf.as_view(),
         name="operator_credit_note_pdf",

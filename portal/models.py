@@ -4,8 +4,9 @@ from portal.alerts.models import Alert, AlertRule, WebhookDelivery, WebhookEndpo
 from portal.api_keys.models import ApiKey, ManagementKey, OperatorKey, RetiredSecret
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Deployment, Model
+from portal.limit_templates.models import LimitTemplate, TemplateLimit, TemplateRun, TemplateUse, TemplateVersion
 from portal.operations.models import DeploymentRollup, DeploymentSample, RefusalCount
-from portal.operator.models import InvoiceRun
+from portal.operator.models import InvoiceRun, RunOutcome
 from portal.organizations.models import Invitation, Member, Organization, Project
 from portal.playground.models import SharedConversation
 from portal.quotas.models import Quota
@@ -21,6 +22,7 @@ __all__ = [
     "DeploymentSample",
     "Invitation",
     "InvoiceRun",
+    "LimitTemplate",
     "ManagementKey",
     "Member",
     "Model",
@@ -30,7 +32,12 @@ __all__ = [
     "Quota",
     "RefusalCount",
     "RetiredSecret",
+    "RunOutcome",
     "SharedConversation",
+    "TemplateLimit",
+    "TemplateRun",
+    "TemplateUse",
+    "TemplateVersion",
     "User",
     "WebhookDelivery",
     "WebhookEndpoint",

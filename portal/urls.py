@@ -136,6 +136,7 @@ operator_pages: list[URLPattern | URLResolver] = [
     path("engines", operator_catalog.engines, name="operator_engines"),
     path("invoices", operator_money.invoices, name="operator_invoices"),
     path("invoices/run", operator_money.run, name="operator_invoice_run"),
+    path("invoices/runs/<int:run_id>", operator_money.run_detail, name="operator_run"),
     path("invoices/runs/<int:run_id>/retry/<slug:slug>", operator_money.retry, name="operator_invoice_retry"),
     path("invoices/<int:invoice_id>", operator_money.invoice, name="operator_invoice"),
     path("invoices/<int:invoice_id>.pdf", operator_money.invoice_pdf, name="operator_invoice_pdf"),

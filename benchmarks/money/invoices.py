@@ -29,7 +29,7 @@ class Watch:
     seen_s: list[tuple[float, int]] = field(default_factory=list)
     position: int = 0
 
-    def __call__(self, summary: Any, position: int) -> None:
+    def __call__(self, summary: Any, position: int, _outcomes: Any) -> None:
         self.position = position
         self.memory_kib.append(rss_kib())
         self.seen_s.append((time.perf_counter(), summary.done))

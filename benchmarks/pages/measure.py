@@ -29,6 +29,7 @@ from billing.usage.selectors import usage_page
 from portal.alerts.models import WebhookDelivery
 from portal.api_keys.models import ApiKey
 from portal.catalog.models import Model
+from portal.operator.models import InvoiceRun, RunOutcome
 from portal.organizations.models import Member, Organization
 from portal.users.models import User
 
@@ -149,6 +150,7 @@ def names() -> dict[str, object]:
         "after": after,
         "invoice": invoice.id,
         "period": invoice.period,
+        "run": run_of(invoice.period).id,
         "since": f"{record.started_at - timedelta(days=30):%Y-%m-%dT%H:%M:%SZ}",
         "until": f"{record.started_at:%Y-%m-%dT%H:%M:%SZ}",
         "delivery": WebhookDelivery.objects.filter(organization=organization).latest("id").id,
@@ -164,6 +166,28 @@ def operator() -> User:
     may = {"is_staff": True, "is_superuser": True}
     user, _ = User.objects.get_or_create(email="benchmark@example.com", defaults=may)
     return user
+
+
+def run_of(period: str) -> InvoiceRun:
+    """The month's run, with an outcome of each account; made once."""
+    run, is_new = InvoiceRun.objects.get_or_create(
+        period=period, is_preview=False, defaults={"state": "finished", "started_by": operator()}
+    )
+    if is_new:
+        issued = dict(Invoice.objects.filter(period=period).values_list("organization_id", "id"))
+        RunOutcome.objects.bulk_create(
+            RunOutcome(
+                run=run,
+                organization_id=number,
+                outcome="finalized" if number in issued else "empty",
+                invoice_id=issued.get(number),
+            )
+            for number in Organization.objects.values_list("id", flat=True)
+        )
+        run.account_total = Organization.objects.count()
+        run.outcome = {"finalized": len(issued), "empty": run.account_total - len(issued)}
+        run.save(update_fields=["account_total", "outcome"])
+    return run
 
 
 def explained(timing: Timing, lines: int = PLAN_LINES) -> str:

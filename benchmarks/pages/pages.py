@@ -82,6 +82,8 @@ OPERATOR = [
         ("engines", "/operator/engines"),
         ("invoice run", "/operator/invoices"),
         ("invoice run of a month that is over", "/operator/invoices?period={period}"),
+        ("what a run did with each", "/operator/invoices/runs/{run}"),
+        ("what a run did, search", "/operator/invoices/runs/{run}?outcome=finalized&q=00777"),
         ("operator's invoice", "/operator/invoices/{invoice}"),
         ("promo codes", "/operator/promo-codes"),
         ("tax rates", "/operator/tax-rates"),
@@ -100,6 +102,7 @@ _OF_OPERATOR = (
     *("overview", "organizations", "organizations/{slug}", "organizations/{slug}/money"),
     *("models", "models/{model}", "models/{model}/prices", "deployments", "discounts", "agreed-prices"),
     *("volume-tiers", "invoices", "invoices/month?period={period}", "invoices/{invoice}", "invoice-runs"),
+    *("invoice-runs/{run}/outcomes",),
     *("promo-codes", "tax-rates", "payment-events", "operations?range=30d", "capacity", "reconciliation"),
     *("retention", "audit", "keys"),
 )

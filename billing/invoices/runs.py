@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from django.conf import settings
 from django.db.models import Exists, OuterRef, Q
@@ -32,19 +33,41 @@ FAILURES_KEPT = 200
 _REPORT_EVERY = 25
 
 
+class Outcome(StrEnum):
+    """What a run did with an account."""
+
+    DRAFTED = "drafted"
+    FINALIZED = "finalized"
+    # Had an invoice that is no draft any more.
+    ALREADY_FINAL = "already_final"
+    # Nothing to bill: no invoice and no number.
+    EMPTY = "empty"
+    # The month is not over in the account's zone, or its grace is not.
+    STILL_OPEN = "still_open"
+    # Drafts that wait for the close of their month in reconciliation, where invoices must.
+    WAITING = "waiting"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class AccountOutcome:
+    """`reason` says why it failed."""
+
+    organization_id: int
+    outcome: Outcome
+    invoice_id: int | None = None
+    reason: str = ""
+
+
 @dataclass
 class RunSummary:
-    """Accounts by what the run did with them; `failed` holds organization and reason of the first FAILURES_KEPT."""
+    """How many accounts had which outcome; `failed` holds organization and reason of the first FAILURES_KEPT."""
 
     drafted: int = 0
     finalized: int = 0
-    # Had an invoice that is no draft any more.
     already_final: int = 0
-    # Nothing to bill: no invoice and no number.
     empty: int = 0
-    # The month is not over in the account's zone, or its grace is not.
     still_open: int = 0
-    # Drafts that wait for the close of their month in reconciliation, where invoices must.
     waiting: int = 0
     # Of the finalized ones: issued before the close of their month.
     unclosed: int = 0
@@ -55,6 +78,19 @@ class RunSummary:
     def done(self) -> int:
         passed = self.drafted + self.finalized + self.already_final + self.empty + self.still_open
         return passed + self.waiting + self.failed_count
+
+    def add(self, found: AccountOutcome, *, was_closed: bool) -> None:
+        if found.outcome == Outcome.FAILED:
+            self.failed_count += 1
+            if len(self.failed) < FAILURES_KEPT:
+                self.failed.append((found.organization_id, found.reason))
+        else:
+            setattr(self, found.outcome, getattr(self, found.outcome) + 1)
+            self.unclosed += found.outcome == Outcome.FINALIZED and not was_closed
+
+    def forget_failure(self, organization_id: int) -> None:
+        self.failed_count -= 1
+        self.failed = [failure for failure in self.failed if failure[0] != organization_id]
 
 
 def account_count() -> int:
@@ -69,13 +105,14 @@ def run_month(
     now: datetime | None = None,
     summary: RunSummary | None = None,
     after: int = 0,
-    report: Callable[[RunSummary, int], None] | None = None,
+    report: Callable[[RunSummary, int, list[AccountOutcome]], None] | None = None,
     stop_after_s: float | None = None,
 ) -> RunSummary:
     """Invoice the month `YYYY-MM` of every account; a preview only drafts, also a month that is not over.
 
-    `after` and `summary` go on where an earlier call stopped; `report` hears the summary and the last organization now
-    and then, and at the end. With `stop_after_s` it stops then, in the middle: look at `is_complete`.
+    `after` and `summary` go on where an earlier call stopped; `report` hears the summary, the last organization and the
+    outcomes since it last heard, now and then and at the end. With `stop_after_s` it stops then, in the middle: look at
+    `is_complete`.
     """
     now = now or timezone.now()
     month(period, "UTC")
@@ -83,29 +120,30 @@ def run_month(
     summary = summary or RunSummary()
     started, position = time.monotonic(), after
     accounts = BillingAccount.objects.filter(organization_id__gt=after).order_by("organization_id")
-    for number, account in enumerate(accounts.iterator(chunk_size=200), start=1):
-        _run_account(account, month(period, account.time_zone), preview, now, summary, was_closed)
+    outcomes: list[AccountOutcome] = []
+    for account in accounts.iterator(chunk_size=200):
+        outcomes.append(_run_account(account, month(period, account.time_zone), preview, now))
+        summary.add(outcomes[-1], was_closed=was_closed)
         position = account.organization_id
-        if report and number % _REPORT_EVERY == 0:
-            report(summary, position)
+        if report and len(outcomes) == _REPORT_EVERY:
+            report(summary, position, outcomes)
+            outcomes = []
         if stop_after_s is not None and time.monotonic() - started > stop_after_s:
             break
     if report:
-        report(summary, position)
+        report(summary, position, outcomes)
     return summary
 
 
 def retry_account(
     period: str, organization_id: int, preview: bool = False, *, summary: RunSummary, now: datetime | None = None
-) -> None:
-    """Once more for an account that failed; `summary` says what became of it. An account that did not fail is left."""
-    kept = [failure for failure in summary.failed if failure[0] != organization_id]
-    if len(kept) == len(summary.failed):
-        return
-    summary.failed, summary.failed_count = kept, summary.failed_count - 1
+) -> AccountOutcome:
+    """Once more for an account that failed; `summary` then counts what became of it instead."""
     account = BillingAccount.objects.get(organization_id=organization_id)
-    zoned = month(period, account.time_zone)
-    _run_account(account, zoned, preview, now or timezone.now(), summary, is_closed(period))
+    found = _run_account(account, month(period, account.time_zone), preview, now or timezone.now())
+    summary.forget_failure(organization_id)
+    summary.add(found, was_closed=is_closed(period))
+    return found
 
 
 def is_complete(after: int) -> bool:
@@ -130,7 +168,7 @@ def run_due(*, now: datetime | None = None) -> RunSummary:
         period = month_before(now, zone)
         is_due, was_closed = now >= period.end + grace(), is_closed(period.name)
         for account in _accounts_to_bill(zone, period):
-            _run_account(account, period, not is_due, now, summary, was_closed)
+            summary.add(_run_account(account, period, not is_due, now), was_closed=was_closed)
     return summary
 
 
@@ -148,30 +186,25 @@ def _accounts_to_bill(time_zone: str, period: Period) -> Iterator[BillingAccount
     return accounts.order_by("organization_id").iterator(chunk_size=200)
 
 
-def _run_account(
-    account: BillingAccount, period: Period, preview: bool, now: datetime, summary: RunSummary, was_closed: bool
-) -> None:
+def _run_account(account: BillingAccount, period: Period, preview: bool, now: datetime) -> AccountOutcome:
+    organization_id = account.organization_id
     if not preview and not period.is_over(now):
-        summary.still_open += 1
-        return
+        return AccountOutcome(organization_id, Outcome.STILL_OPEN)
+    invoice: Invoice | None = None
     try:
-        invoice = draft_invoice(organization_id=account.organization_id, period=period.name, now=now)
+        invoice = draft_invoice(organization_id=organization_id, period=period.name, now=now)
         if invoice.status != InvoiceStatus.DRAFT:
-            summary.already_final += 1
-        elif not invoice.lines.exists():
+            return AccountOutcome(organization_id, Outcome.ALREADY_FINAL, invoice.id)
+        if not invoice.lines.exists():
             Invoice.objects.filter(id=invoice.id, status=InvoiceStatus.DRAFT).delete()
-            summary.empty += 1
-        elif preview:
-            summary.drafted += 1
-        else:
-            finalize_invoice(invoice, now=now)
-            summary.finalized += 1
-            summary.unclosed += not was_closed
+            return AccountOutcome(organization_id, Outcome.EMPTY)
+        if preview:
+            return AccountOutcome(organization_id, Outcome.DRAFTED, invoice.id)
+        finalize_invoice(invoice, now=now)
+        return AccountOutcome(organization_id, Outcome.FINALIZED, invoice.id)
     except PeriodNotClosed:
-        summary.waiting += 1
+        return AccountOutcome(organization_id, Outcome.WAITING, invoice.id if invoice else None)
     except Exception as error:
         # The edge of one account: recorded and counted, and the others go on.
-        logger.exception("invoice_run_failed organization_id=%s period=%s", account.organization_id, period.name)
-        summary.failed_count += 1
-        if len(summary.failed) < FAILURES_KEPT:
-            summary.failed.append((account.organization_id, str(error)))
+        logger.exception("invoice_run_failed organization_id=%s period=%s", organization_id, period.name)
+        return AccountOutcome(organization_id, Outcome.FAILED, invoice.id if invoice else None, str(error))

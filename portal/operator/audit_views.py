@@ -5,10 +5,12 @@ from __future__ import annotations
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
+from billing.accounts.selectors import currencies_of
 from portal import access
 from portal.audit import selectors
 from portal.audit.forms import ServiceAuditFilterForm
 from portal.audit.views import PAGE_SIZE, file_response
+from portal.audit.wording import describe
 from portal.pages import operator_page
 
 
@@ -24,9 +26,10 @@ def audit(request: HttpRequest) -> HttpResponse:
         after=int(before) if before.isdigit() else None,
         limit=PAGE_SIZE,
     )
+    currencies = currencies_of({event.organization_id for event in page.rows if event.organization_id})
     context = {
         "form": form,
-        "rows": [selectors.describe(event) for event in page.rows],
+        "rows": [describe(event, currencies.get(event.organization_id or 0, "USD")) for event in page.rows],
         "next": page.next,
         "before": before,
         "is_filtered": any(request.GET.get(name) for name in form.fields),

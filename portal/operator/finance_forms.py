@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from billing.money import MINOR_DIGITS, parse_nano
+from billing.money import MINOR_DIGITS
+from portal.amounts import read_nano
 from portal.billing_pages.credit_forms import AmountField, MoneyForm
 
 CURRENCIES = [(currency, currency) for currency in MINOR_DIGITS]
@@ -30,10 +30,7 @@ class PromoCodeForm(forms.Form):
 
     def clean_amount(self) -> int:
         """In nano-units."""
-        try:
-            return parse_nano(self.cleaned_data["amount"].replace(",", "").strip())
-        except ValueError as error:
-            raise ValidationError(str(error)) from None
+        return read_nano(self.cleaned_data["amount"])
 
 
 class TaxRateForm(forms.Form):

@@ -7,19 +7,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from billing.money import parse_nano, to_decimal
-
-
-def plain_amount(amount_nano: int) -> str:
-    """The amount as people type it: no currency, no trailing zeros."""
-    return f"{to_decimal(amount_nano):f}".rstrip("0").rstrip(".")
-
-
-def _amount(text: str) -> int:
-    try:
-        return parse_nano(text.replace(",", "").replace("$", "").strip())
-    except ValueError as error:
-        raise ValidationError(str(error)) from None
+from portal.amounts import read_nano
 
 
 class CreditForm(forms.Form):
@@ -32,7 +20,7 @@ class CreditForm(forms.Form):
     key = forms.UUIDField(widget=forms.HiddenInput)
 
     def clean_amount(self) -> int:
-        amount = _amount(self.cleaned_data["amount"])
+        amount = read_nano(self.cleaned_data["amount"])
         if not 0 < amount <= 10**15:
             raise ValidationError(_("Enter an amount above zero, and at most 1,000,000."))
         return amount
@@ -48,7 +36,7 @@ class TermsForm(forms.Form):
     reason = forms.CharField(max_length=300)
 
     def clean_credit_limit(self) -> int:
-        amount = _amount(self.cleaned_data["credit_limit"])
+        amount = read_nano(self.cleaned_data["credit_limit"])
         if not 0 <= amount <= 10**18:
             raise ValidationError(_("Enter zero or more, and at most 1,000,000,000."))
         return amount

@@ -1,4 +1,4 @@
-"""A month's invoice run: who started it, its progress and its outcome."""
+"""A month's invoice run: who started it, its progress, and what it did with each account."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+
+from billing.invoices.runs import Outcome
+from portal.organizations.models import Organization
 
 
 class RunState(models.TextChoices):
@@ -49,3 +52,24 @@ class InvoiceRun(models.Model):
     @property
     def is_over(self) -> bool:
         return self.state in (RunState.FINISHED, RunState.FAILED)
+
+
+class RunOutcome(models.Model):
+    """What a run did with one account, or `reason` why it failed. Without an invoice where there was nothing to bill or
+    the month was not over."""
+
+    run = models.ForeignKey(InvoiceRun, on_delete=models.CASCADE, related_name="outcomes")
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="+")
+    outcome = models.CharField(max_length=13, choices=[(each.value, each.value) for each in Outcome])
+    invoice = models.ForeignKey("billing.Invoice", on_delete=models.SET_NULL, null=True, related_name="+")
+    reason = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        app_label = "portal"
+        constraints = [
+            models.UniqueConstraint(fields=["run", "organization"], name="run_outcome_once"),
+        ]
+        indexes = [models.Index(fields=["run", "outcome", "organization"], name="run_outcome_by_outcome")]
+
+    def __str__(self) -> str:
+        return f"{self.run}: {self.organization} {self.outcome}"

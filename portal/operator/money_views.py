@@ -15,6 +15,7 @@ from django.views.decorators.http import require_POST
 from billing.errors import InvalidPeriod
 from billing.invoices import selectors as invoice_selectors
 from billing.invoices.pdf import render as render_pdf
+from billing.invoices.runs import Outcome
 from billing.reconciliation.periods import is_closed
 from portal import access
 from portal.billing_pages.views import pdf_response
@@ -50,13 +51,40 @@ def invoices(request: HttpRequest) -> HttpResponse:
         "page": page,
         "totals": invoice_selectors.totals_in(period),
         "run": run,
-        "failures": operator.failures_of(run) if run else [],
+        "outcomes": operator.outcome_counts(run) if run else [],
         "is_closed": is_closed(period),
         "waits_for_close": settings.INVOICE_REQUIRE_CLOSED_PERIOD,
         "is_past": period < f"{timezone.localdate():%Y-%m}",
     }
-    is_part = request.headers.get("HX-Request") and not request.headers.get("HX-Boosted")
-    template = "portal/operator/_invoices.html" if is_part else "portal/operator/invoices.html"
+    template = "portal/operator/_invoices.html" if _is_part(request) else "portal/operator/invoices.html"
+    return operator_page(request, "operator_invoices", template, context)
+
+
+def _is_part(request: HttpRequest) -> bool:
+    """Whether the part that renews itself is asked for, and not the page."""
+    return bool(request.headers.get("HX-Request")) and not request.headers.get("HX-Boosted")
+
+
+@login_required
+def run_detail(request: HttpRequest, run_id: int) -> HttpResponse:
+    """What a run did with each account, by outcome and name; while it goes on, the list renews itself."""
+    access.require_operator(request.user)
+    found = rows.invoice_run(run_id)
+    outcome, search, after = (request.GET.get(name, "").strip() for name in ("outcome", "q", "after"))
+    if outcome not in operator.OUTCOME_LABELS:
+        outcome = ""
+    context = {
+        "run": found,
+        "outcomes": operator.outcome_counts(found),
+        "outcome": outcome,
+        "search": search,
+        "after": after,
+        "labels": operator.OUTCOME_LABELS,
+        "page": operator.outcome_page(
+            found, outcome=outcome, search=search, after=int(after) if after.isdigit() else None, limit=PAGE_SIZE
+        ),
+    }
+    template = "portal/operator/_run_outcomes.html" if _is_part(request) else "portal/operator/invoice_run.html"
     return operator_page(request, "operator_invoices", template, context)
 
 
@@ -72,12 +100,12 @@ def retry(request: HttpRequest, run_id: int, slug: str) -> HttpResponse:
         messages.error(request, str(error))
     else:
         words = {"name": organization.name}
-        if any(failure.organization == organization for failure in operator.failures_of(tried)):
+        if tried.outcome == Outcome.FAILED:
             messages.error(request, _("%(name)s failed again; the reason stands below.") % words)
         else:
             messages.success(request, _("%(name)s went through.") % words)
-    response = redirect("portal:operator_invoices")
-    response["Location"] += f"?period={found.period}"
+    response = redirect("portal:operator_run", found.id)
+    response["Location"] += "?outcome=failed"
     return response
 
 

@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.core.cache import cache
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from billing.invoices import selectors as invoices
 from billing.invoices.models import Invoice
+from billing.invoices.runs import Outcome
 from billing.pricing import selectors as pricing
 from billing.pricing.models import Discount
 from billing.pricing.selectors import PriceInfo
@@ -27,7 +27,7 @@ from billing.usage import retention
 from billing.usage import selectors as usage
 from portal.catalog import selectors as catalog
 from portal.operations.services import floor
-from portal.operator.models import InvoiceRun
+from portal.operator.models import InvoiceRun, RunOutcome
 from portal.organizations import selectors as organizations
 from portal.organizations.models import Organization
 
@@ -142,22 +142,55 @@ def reconciled(now: datetime) -> Reconciled:
     )
 
 
+# In the words of the page, in the order in which it counts them.
+OUTCOME_LABELS: dict[str, str | Promise] = {
+    Outcome.FINALIZED: _("Issued"),
+    Outcome.DRAFTED: _("Drafted"),
+    Outcome.ALREADY_FINAL: _("Issued before"),
+    Outcome.EMPTY: _("Nothing to bill"),
+    Outcome.STILL_OPEN: _("Month not over there"),
+    Outcome.WAITING: _("Held until the close"),
+    Outcome.FAILED: _("Failed"),
+}
+
+
 @dataclass(frozen=True, slots=True)
-class RunFailure:
-    """A customer whose invoice a run could not make, and the draft that there is of it."""
+class OutcomePage:
+    """`next` is the organization behind which the next page begins; None at the end."""
 
-    organization: Organization | None
-    reason: str
-    invoice: Invoice | None
+    rows: list[RunOutcome]
+    next: int | None
 
 
-def failures_of(run: InvoiceRun) -> list[RunFailure]:
-    """Two queries."""
-    failed = run.outcome.get("failed", [])
-    ids = [organization_id for organization_id, _reason in failed]
-    by_id = organizations.organizations_by_id(ids)
-    drafts = {row.organization_id: row for row in invoices.invoices_page(run.period).filter(organization_id__in=ids)}
-    return [RunFailure(by_id.get(number), reason, drafts.get(number)) for number, reason in failed]
+def outcome_page(
+    run: InvoiceRun, *, outcome: str = "", search: str = "", after: int | None = None, limit: int
+) -> OutcomePage:
+    """What the run did with each account, in its own order; `search` is part of a name or slug. One query."""
+    found = RunOutcome.objects.filter(run=run).select_related("organization", "invoice").order_by("organization_id")
+    if outcome:
+        found = found.filter(outcome=outcome)
+    if search:
+        found = found.filter(Q(organization__name__icontains=search) | Q(organization__slug__icontains=search))
+    if after is not None:
+        found = found.filter(organization_id__gt=after)
+    rows = list(found[: limit + 1])
+    return OutcomePage(rows[:limit], rows[limit - 1].organization_id if len(rows) > limit else None)
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeCount:
+    """How many accounts a run gave this outcome, with its words."""
+
+    outcome: str
+    label: str | Promise
+    count: int
+
+
+def outcome_counts(run: InvoiceRun) -> list[OutcomeCount]:
+    """Those that occur in the kind of run that it is; without a query."""
+    counts = {name: run.outcome.get("failed_count" if name == Outcome.FAILED else name, 0) for name in OUTCOME_LABELS}
+    usual = {Outcome.DRAFTED if run.is_preview else Outcome.FINALIZED, Outcome.EMPTY, Outcome.FAILED}
+    return [OutcomeCount(name, OUTCOME_LABELS[name], count) for name, count in counts.items() if count or name in usual]
 
 
 def kept() -> list[tuple[str | Promise, str | Promise, str]]:

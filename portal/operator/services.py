@@ -10,13 +10,13 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from billing.errors import BillingError
-from billing.invoices.runs import RunSummary, account_count, is_complete, run_month
+from billing.invoices.runs import AccountOutcome, Outcome, RunSummary, account_count, is_complete, run_month
 from billing.invoices.runs import retry_account as retry_account_of_month
 from billing.reconciliation import periods
 from billing.reconciliation.models import PeriodClose
 from portal.audit.services import record_event
 from portal.errors import NotPossible
-from portal.operator.models import InvoiceRun, RunState
+from portal.operator.models import InvoiceRun, RunOutcome, RunState
 from portal.organizations.models import Organization
 from portal.users.models import User
 
@@ -58,9 +58,11 @@ def execute_run(run_id: int) -> bool:
     if not run.account_total:
         run.account_total = account_count()
 
-    def keep(summary: RunSummary, position: int) -> None:
+    @transaction.atomic
+    def keep(summary: RunSummary, position: int, outcomes: list[AccountOutcome]) -> None:
         run.outcome, run.position = asdict(summary), position
         run.save(update_fields=["outcome", "position", "account_total"])
+        _keep_outcomes(run, outcomes)
 
     try:
         run_month(
@@ -82,16 +84,42 @@ def execute_run(run_id: int) -> bool:
     return False
 
 
+def _keep_outcomes(run: InvoiceRun, outcomes: list[AccountOutcome]) -> None:
+    """An account that a killed worker passed already has its latest outcome."""
+    RunOutcome.objects.bulk_create(
+        [
+            RunOutcome(
+                run=run,
+                organization_id=each.organization_id,
+                outcome=each.outcome,
+                invoice_id=each.invoice_id,
+                reason=each.reason[:500],
+            )
+            for each in outcomes
+        ],
+        update_conflicts=True,
+        unique_fields=["run", "organization"],
+        update_fields=["outcome", "invoice", "reason"],
+    )
+
+
 @transaction.atomic
-def retry_account(*, run: InvoiceRun, organization: Organization, actor: User) -> InvoiceRun:
-    """Once more for a customer who failed in a run that is over. A repeat, and one who did not fail, change nothing."""
+def retry_account(*, run: InvoiceRun, organization: Organization, actor: User) -> RunOutcome:
+    """Once more for a customer who failed in a run that is over; what became of it. A repeat, and one who did not fail,
+    change nothing."""
     run = InvoiceRun.objects.select_for_update().get(id=run.id)
     if not run.is_over:
         raise NotPossible(_("The run is not over; it can be tried again then."))
+    found = RunOutcome.objects.filter(run=run, organization=organization).first()
+    if found is None:
+        raise NotPossible(_("The run did not come to this organization; run the month again."))
+    if found.outcome != Outcome.FAILED:
+        return found
     summary = RunSummary(**run.outcome)
-    retry_account_of_month(run.period, organization.id, run.is_preview, summary=summary)
+    tried = retry_account_of_month(run.period, organization.id, run.is_preview, summary=summary)
     run.outcome = asdict(summary)
     run.save(update_fields=["outcome"])
+    _keep_outcomes(run, [tried])
     record_event(
         organization_id=organization.id,
         actor=actor,
@@ -99,7 +127,7 @@ def retry_account(*, run: InvoiceRun, organization: Organization, actor: User) -
         subject=run,
         after={"period": run.period, "preview": run.is_preview},
     )
-    return run
+    return RunOutcome.objects.get(id=found.id)
 
 
 @transaction.atomic

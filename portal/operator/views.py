@@ -20,12 +20,13 @@ from billing.invoices import selectors as invoices
 from billing.ledger import selectors as ledger
 from billing.usage import selectors as usage
 from portal import access
+from portal.amounts import typed_amount
 from portal.billing_pages import periods, services
 from portal.catalog import selectors as catalog
 from portal.catalog import status
 from portal.operator import rows
 from portal.operator import selectors as operator
-from portal.operator.forms import ActingForm, CreditForm, SuspensionForm, TermsForm, plain_amount
+from portal.operator.forms import ActingForm, CreditForm, SuspensionForm, TermsForm
 from portal.organizations import selectors
 from portal.organizations import services as organization_services
 from portal.organizations.models import Organization
@@ -79,7 +80,7 @@ def _organization_page(request: HttpRequest, organization: Organization, **forms
         "invoices": invoices.invoices_of(organization.id)[:12],
         "latest": usage.usage_page(organization.id, limit=8).rows,
         "credit_form": CreditForm(initial={"key": uuid.uuid4()}),
-        "terms_form": TermsForm(initial={"credit_limit": plain_amount(account.credit_limit_nano)}),
+        "terms_form": TermsForm(initial={"credit_limit": typed_amount(account.credit_limit_nano)}),
         "suspension_form": SuspensionForm(),
         "acting_form": ActingForm(),
     }

@@ -41,23 +41,48 @@ class Mode(models.TextChoices):
     SHADOW = "shadow", _("Let it through and only log")
 
 
-class Quota(models.Model):
-    """`limit` counts requests, tokens (prompt and completion) or, for spend, nano-units of the currency.
+class LimitFields(models.Model):
+    """What a limit says. `limit` counts requests, tokens (prompt and completion) or, for spend, nano-units of the
+    currency; zero refuses everything."""
 
-    Of all hard quotas that apply to a call, each must have room. Zero refuses everything; no row means no limit. A
-    member's quota counts the calls of all keys that the member made.
-    """
-
-    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="quotas")
-    project = models.ForeignKey(Project, on_delete=models.CASCADE, null=True, blank=True, related_name="quotas")
-    api_key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, null=True, blank=True, related_name="quotas")
-    member = models.ForeignKey(Member, on_delete=models.CASCADE, null=True, blank=True, related_name="quotas")
     # The public name of the one model it counts; empty counts all.
     model = models.CharField(max_length=200, blank=True, default="")
     kind = models.CharField(max_length=13, choices=QuotaKind.choices)
     window = models.CharField(max_length=8, choices=Window.choices)
     limit = models.BigIntegerField(validators=[MinValueValidator(0)])
     mode = models.CharField(max_length=6, choices=Mode.choices, default=Mode.HARD)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.limit} {self.get_kind_display().lower()} {self.get_window_display()}"
+
+    @staticmethod
+    def constraints(table: str) -> list[models.BaseConstraint]:
+        return [
+            models.CheckConstraint(condition=Q(limit__gte=0), name=f"{table}_limit_not_negative"),
+            models.CheckConstraint(
+                condition=(Q(kind=QuotaKind.CONCURRENCY) & Q(window=Window.NOW))
+                | (~Q(kind=QuotaKind.CONCURRENCY) & ~Q(window=Window.NOW)),
+                name=f"{table}_concurrency_has_no_window",
+            ),
+        ]
+
+
+class Quota(LimitFields):
+    """Of all hard quotas that apply to a call, each must have room; no row means no limit. A member's quota counts the
+    calls of all keys that the member made.
+
+    An imposed one is the organization's from its limit template: it stands beside the organization's own of the same
+    kind, and its admins cannot change it.
+    """
+
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="quotas")
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, null=True, blank=True, related_name="quotas")
+    api_key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, null=True, blank=True, related_name="quotas")
+    member = models.ForeignKey(Member, on_delete=models.CASCADE, null=True, blank=True, related_name="quotas")
+    is_imposed = models.BooleanField(default=False, db_default=False)
     changed_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -69,18 +94,14 @@ class Quota(models.Model):
                 | (Q(api_key=None) & Q(member=None)),
                 name="quota_has_at_most_one_scope",
             ),
-            models.CheckConstraint(condition=Q(limit__gte=0), name="quota_limit_not_negative"),
+            *LimitFields.constraints("quota"),
             models.CheckConstraint(
-                condition=(Q(kind=QuotaKind.CONCURRENCY) & Q(window=Window.NOW))
-                | (~Q(kind=QuotaKind.CONCURRENCY) & ~Q(window=Window.NOW)),
-                name="quota_concurrency_has_no_window",
+                condition=Q(is_imposed=False) | Q(project=None, api_key=None, member=None),
+                name="quota_imposed_on_the_organization",
             ),
             models.UniqueConstraint(
-                fields=["organization", "project", "api_key", "member", "model", "kind", "window"],
+                fields=["organization", "project", "api_key", "member", "model", "kind", "window", "is_imposed"],
                 nulls_distinct=False,
                 name="quota_once_per_scope_kind_window",
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.limit} {self.get_kind_display().lower()} {self.get_window_display()}"

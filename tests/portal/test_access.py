@@ -214,6 +214,8 @@ OPERATOR_REST: dict[str, str] = {
     "operator_invoice_write_off": "post",
     "operator_invoice_runs": "GET post",
     "operator_invoice_run": "GET",
+    "operator_invoice_run_outcomes": "GET",
+    "operator_invoice_run_retry": "post",
     "operator_credit_note_pdf": "GET",
     "operator_promo_codes": "GET post",
     "operator_promo_code": "patch",

@@ -25,7 +25,7 @@ from billing.rollups import services as rollups
 from billing.usage.services import finish_records, open_records
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Model
-from portal.operator.models import InvoiceRun
+from portal.operator.models import InvoiceRun, RunOutcome
 from portal.operator.services import execute_run
 from portal.users.models import User
 from tests.factories.billing import ending, make_account, make_calls, make_price, opening, receipt
@@ -320,6 +320,7 @@ def test_a_customer_who_failed_in_a_run_is_shown_with_the_reason_and_tried_again
     browser = signed_in(cast.oda)
     period = f"{timezone.now().replace(day=1) - timedelta(days=1):%Y-%m}"
     run = InvoiceRun.objects.create(period=period, is_preview=False, started_by=cast.oda)
+    address = reverse("portal:operator_run", args=[run.id])
     with monkeypatch.context() as broken:
 
         def no_rate(*_: Any, **__: Any) -> None:
@@ -327,16 +328,15 @@ def test_a_customer_who_failed_in_a_run_is_shown_with_the_reason_and_tried_again
 
         broken.setattr(runs, "finalize_invoice", no_rate)
         execute_run(run.id)
-        page = browser.get(reverse("portal:operator_invoices") + f"?period={period}")
-        assert [(each.organization, each.reason) for each in page.context["failures"]] == [
-            (cast.organization, "There is no tax rate of XX.")
-        ]
-        assert page.context["failures"][0].invoice.status == "draft"
+        page = browser.get(address, {"outcome": "failed"})
+        [row] = page.context["page"].rows
+        assert (row.organization, row.reason) == (cast.organization, "There is no tax rate of XX.")
+        assert row.invoice.status == "draft"
         retry = reverse("portal:operator_invoice_retry", args=[run.id, cast.organization.slug])
         assert "failed again" in browser.post(retry, follow=True).content.decode()
     page = browser.post(retry, follow=True)
     assert "went through" in page.content.decode()
-    assert page.context["failures"] == []
+    assert page.context["page"].rows == []
     run.refresh_from_db()
     assert (run.outcome["finalized"], run.outcome["failed_count"], run.done) == (1, 0, run.account_total)
     assert Invoice.objects.get(organization=cast.organization).number
@@ -346,3 +346,61 @@ def test_a_customer_who_failed_in_a_run_is_shown_with_the_reason_and_tried_again
     browser.post(retry)
     run.refresh_from_db()
     assert run.outcome["finalized"] == 1
+
+
+def test_a_run_says_what_became_of_each_customer(cast: Cast, model: Model, signed_in: Browser, calls: None) -> None:
+    """Issued with number and sum, nothing to bill, month not over: one row each, by outcome, by name, by page."""
+    browser, now = signed_in(cast.oda), timezone.now()
+    late = make_account(time_zone="Pacific/Honolulu")
+    run = InvoiceRun.objects.create(
+        period=f"{now.replace(day=1) - timedelta(days=1):%Y-%m}", is_preview=False, started_by=cast.oda
+    )
+    execute_run(run.id)
+    page = browser.get(reverse("portal:operator_run", args=[run.id]))
+    rows = {row.organization_id: row for row in page.context["page"].rows}
+    assert len(rows) == BillingAccount.objects.count() == run_of(run).done
+    issued = Invoice.objects.get(organization=cast.organization)
+    assert (rows[cast.organization.id].outcome, rows[cast.organization.id].invoice) == ("finalized", issued)
+    assert issued.number in page.content.decode()
+    assert (rows[late.organization_id].outcome, rows[late.organization_id].invoice) == ("empty", None)
+    counts = {each.outcome: each.count for each in page.context["outcomes"]}
+    assert counts == {"finalized": 1, "empty": len(rows) - 1, "failed": 0}
+
+    api = browser.get(reverse("api:operator_invoice_run_outcomes", args=[run.id]), {"outcome": "finalized"}).json()
+    assert [(row["organization"], row["number"], row["reason"]) for row in api["data"]] == [
+        (cast.organization.slug, issued.number, "")
+    ]
+    first = browser.get(reverse("api:operator_invoice_run_outcomes", args=[run.id]), {"limit": 1}).json()
+    second = browser.get(
+        reverse("api:operator_invoice_run_outcomes", args=[run.id]), {"limit": 1, "after": first["next"]}
+    ).json()
+    assert [first["data"][0]["organization_id"], second["data"][0]["organization_id"]] == sorted(rows)[:2]
+    named = browser.get(reverse("portal:operator_run", args=[run.id]), {"q": cast.organization.name})
+    assert [row.organization for row in named.context["page"].rows] == [cast.organization]
+    assert browser.get(reverse("api:operator_invoice_run_outcomes", args=[run.id]), {"outcome": "x"}).status_code == 400
+
+
+def test_a_month_that_is_not_over_somewhere_is_an_outcome(cast: Cast, signed_in: Browser) -> None:
+    run = InvoiceRun.objects.create(period=f"{timezone.now():%Y-%m}", is_preview=False, started_by=cast.oda)
+    execute_run(run.id)
+    page = signed_in(cast.oda).get(reverse("portal:operator_run", args=[run.id]), {"outcome": "still_open"})
+    assert {row.outcome for row in page.context["page"].rows} == {"still_open"}
+    assert "Month not over there" in page.content.decode()
+
+
+def test_a_run_that_goes_on_where_it_was_killed_keeps_one_outcome_of_each(cast: Cast, calls: None) -> None:
+    run = InvoiceRun.objects.create(
+        period=f"{timezone.now().replace(day=1) - timedelta(days=1):%Y-%m}", is_preview=False, started_by=cast.oda
+    )
+    execute_run(run.id)
+    # As if the worker had died before it wrote where it was.
+    InvoiceRun.objects.filter(id=run.id).update(position=0, outcome={}, state="running")
+    execute_run(run.id)
+    outcomes = dict(RunOutcome.objects.filter(run=run).values_list("organization_id", "outcome"))
+    assert len(outcomes) == BillingAccount.objects.count()
+    assert outcomes[cast.organization.id] == "already_final"
+    assert run_of(run).done == len(outcomes)
+
+
+def run_of(run: InvoiceRun) -> InvoiceRun:
+    return InvoiceRun.objects.get(id=run.id)

@@ -9,6 +9,7 @@ from rest_framework import serializers
 from api.rest.serializers.money import InvoiceDetailSerializer, InvoiceSerializer, NanoField
 from api.rest.serializers.operator_organizations import KeyField, minor_text
 from api.rest.serializers.purchases import CreditNoteSerializer
+from billing.invoices.runs import Outcome
 
 MONTH = r"^\d{4}-(0[1-9]|1[0-2])$"
 
@@ -41,7 +42,36 @@ class RunSerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
     error = serializers.CharField()
-    outcome = serializers.JSONField(help_text="Counts of what it did, and organizations that failed, by id.")
+    outcome = serializers.JSONField(help_text="Counts of what it did; its outcomes say what it did with each account.")
+
+
+class OutcomeQuery(serializers.Serializer[Any]):
+    outcome = serializers.ChoiceField(
+        [each.value for each in Outcome], required=False, default="", help_text="One only."
+    )
+    q = serializers.CharField(required=False, default="", help_text="Part of an organization's name or slug.")
+    after = serializers.IntegerField(required=False, min_value=1, help_text="`next` of the page before.")
+    limit = serializers.IntegerField(required=False, default=50, min_value=1, max_value=200)
+
+
+class RunOutcomeSerializer(serializers.Serializer[Any]):
+    """What a run did with one account; without an invoice where there was nothing to bill or the month was not over."""
+
+    organization = serializers.CharField(source="organization.slug")
+    organization_id = serializers.IntegerField()
+    outcome = serializers.ChoiceField([each.value for each in Outcome])
+    invoice_id = serializers.IntegerField(allow_null=True)
+    number = serializers.CharField(source="invoice.number", default=None, allow_null=True)
+    currency = serializers.CharField(source="invoice.currency", default=None, allow_null=True)
+    subtotal = serializers.SerializerMethodField(help_text="Before credit and tax.")
+    total = serializers.SerializerMethodField(help_text="To pay.")
+    reason = serializers.CharField(help_text="Why it failed.")
+
+    def get_subtotal(self, row: Any) -> str | None:
+        return row.invoice and minor_text(row.invoice.subtotal_minor, row.invoice.currency)
+
+    def get_total(self, row: Any) -> str | None:
+        return row.invoice and minor_text(row.invoice.total_minor, row.invoice.currency)
 
 
 class NewRunSerializer(serializers.Serializer[Any]):

@@ -13,7 +13,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.rest.base import OperatorView, by_id, check_form, lists, page, page_of, read_body
+from api.rest.base import OperatorView, by_id, check_form, lists, page, page_of, read_body, read_query
 from api.rest.serializers.operator_money import (
     BecauseSerializer,
     CodeSwitchSerializer,
@@ -25,8 +25,10 @@ from api.rest.serializers.operator_money import (
     NewCodeSerializer,
     NewCreditNoteSerializer,
     NewRunSerializer,
+    OutcomeQuery,
     PaymentEventSerializer,
     PaymentSerializer,
+    RunOutcomeSerializer,
     RunSerializer,
     TaxRateSerializer,
 )
@@ -106,6 +108,33 @@ class InvoiceRunDetail(OperatorView):
     def get(self, request: Request, run_id: int) -> Response:
         """How far it is, and what it did."""
         return Response(RunSerializer(rows.invoice_run(run_id)).data)
+
+
+class InvoiceRunOutcomes(OperatorView):
+    @extend_schema(
+        operation_id="operator_list_invoice_run_outcomes",
+        tags=[TAG],
+        parameters=[OutcomeQuery],
+        responses=page_of("OperatorRunOutcomes", RunOutcomeSerializer),
+    )
+    def get(self, request: Request, run_id: int) -> Response:
+        """What the run did with each account, in its own order, by organization id."""
+        run = rows.invoice_run(run_id)
+        query = read_query(OutcomeQuery, request)
+        found = selectors.outcome_page(
+            run, outcome=query["outcome"], search=query["q"], after=query.get("after"), limit=query["limit"]
+        )
+        data = RunOutcomeSerializer(found.rows, many=True).data
+        return Response({"data": data, "next": found.next and str(found.next)})
+
+
+class InvoiceRunRetry(OperatorView):
+    @extend_schema(operation_id="operator_retry_invoice_run", tags=[TAG], request=None, responses=RunOutcomeSerializer)
+    def post(self, request: Request, run_id: int, slug: str) -> Response:
+        """Once more for a customer who failed in a run that is over; one who did not fail is left as is."""
+        run, organization = rows.invoice_run(run_id), rows.organization(slug)
+        tried = services.retry_account(run=run, organization=organization, actor=self.person)
+        return Response(RunOutcomeSerializer(tried).data)
 
 
 def _invoice(invoice_id: int) -> dict[str, Any]:
