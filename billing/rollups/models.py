@@ -97,7 +97,8 @@ class EndUserRollup(Sums):
 class ServiceRollup(Sums):
     """By minute, quarter, hour and day, of an organization and of all together, with how it went and how long it took.
 
-    `histogram` holds the latencies of all kinds, packed (billing/rollups/histograms.py).
+    `histogram` holds the latencies of all kinds, packed (billing/rollups/histograms.py). `context_token_ms` is how much of
+    a KV cache the calls took for how long: the tokens of each call's context times the milliseconds that it was there.
     """
 
     pk = models.CompositePrimaryKey("organization_id", "grain_s", "start", "model", "deployment_id")
@@ -113,6 +114,7 @@ class ServiceRollup(Sums):
     failed_unavailable = models.BigIntegerField(default=0)
     failed_timeout = models.BigIntegerField(default=0)
     failed_engine = models.BigIntegerField(default=0)
+    context_token_ms = models.BigIntegerField(default=0, db_default=0)
     histogram = ArrayField(models.BigIntegerField(), default=list)
 
     class Meta:

@@ -25,7 +25,7 @@ BATCH = 5_000
 _LOCK_KEY = 0x726F6C6C  # "roll"
 
 _SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "cost_nano")
-_SERVICE_SUMS = (*_SUMS, "cancelled", *(f"failed_{name}" for name in NAMES))
+_SERVICE_SUMS = (*_SUMS, "context_token_ms", "cancelled", *(f"failed_{name}" for name in NAMES))
 _SERVICE_KEYS = ("organization_id", "grain_s", "start", "model", "deployment_id")
 _USAGE_KEYS = ("organization_id", "grain_s", "start", "project_id", "api_key_id", "model", "protocol", "status")
 
@@ -40,17 +40,23 @@ _SLOTS = ", ".join(
         slot_sql(Latency.E2E, "duration_ms"),
     )
 )
+# The prompt lies in the cache from start to end; the output grows there evenly from the first token on. Queueing counts
+# with it, since no record has it apart, and pages that several calls share count for each of them.
+_CONTEXT = """
+COALESCE(round(prompt_tokens * duration_ms
+               + completion_tokens * (duration_ms - LEAST(COALESCE(ttft_ms, 0), duration_ms)) / 2), 0)::bigint
+"""
 _RECORD = f"""
 SELECT record.organization_id, COALESCE(project_id, {NONE}) AS project_id, COALESCE(api_key_id, {NONE}) AS api_key_id,
        model, protocol, end_user, COALESCE(deployment_id, {NONE}) AS deployment_id, status, error_code, started_at,
        1 AS requests,
-       prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, cost_nano,
+       prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, cost_nano, {_CONTEXT} AS context_token_ms,
        CASE WHEN status = 'completed' THEN array_remove(ARRAY[{_SLOTS}]::int[], NULL) ELSE '{{}}'::int[] END AS slots
 """
 _ADJUSTMENT = f"""
 SELECT record.organization_id, COALESCE(project_id, {NONE}), COALESCE(api_key_id, {NONE}), model, protocol, end_user,
        COALESCE(deployment_id, {NONE}), status, error_code, started_at, 0, adjustment.prompt_tokens,
-       adjustment.cached_tokens, adjustment.completion_tokens, adjustment.reasoning_tokens, adjustment.cost_nano,
+       adjustment.cached_tokens, adjustment.completion_tokens, adjustment.reasoning_tokens, adjustment.cost_nano, 0,
        '{{}}'::int[]
 """
 # What is pending, taken away.
@@ -81,13 +87,14 @@ _BUCKET = "date_bin(make_interval(secs => grain_s), started_at, TIMESTAMPTZ '200
 _SPREAD = f"""
 spread AS (
     SELECT tenant AS organization_id, grain_s, {_BUCKET} AS start, model, deployment_id, requests, prompt_tokens,
-           cached_tokens, completion_tokens, reasoning_tokens, cost_nano, slots, status,
+           cached_tokens, completion_tokens, reasoning_tokens, cost_nano, context_token_ms, slots, status,
            CASE WHEN status = 'failed' AND requests = 1 THEN {class_sql("error_code")} END AS failure
       FROM facts CROSS JOIN (VALUES {", ".join(f"({grain})" for grain in GRAINS_S)}) grains (grain_s)
       CROSS JOIN LATERAL (VALUES (organization_id), ({ALL_ORGANIZATIONS})) tenants (tenant)
      WHERE grain_s >= {HOUR_S} OR started_at >= %(minutes_since)s
 ), counted AS (
     SELECT {", ".join(_SERVICE_KEYS)}, {", ".join(f"SUM({name})::bigint AS {name}" for name in _SUMS)},
+           SUM(context_token_ms)::bigint AS context_token_ms,
            COUNT(*) FILTER (WHERE status = 'cancelled' AND requests = 1) AS cancelled,
            {", ".join(f"COUNT(*) FILTER (WHERE failure = '{name}') AS failed_{name}" for name in NAMES)}
       FROM spread GROUP BY {", ".join(_SERVICE_KEYS)}
