@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from billing.accounts.models import BillingAccount
 from billing.errors import UnknownAccount
 
@@ -11,3 +13,9 @@ def account_of(organization_id: int) -> BillingAccount:
     if account is None:
         raise UnknownAccount(organization_id)
     return account
+
+
+def currencies_of(organization_ids: Collection[int]) -> dict[int, str]:
+    """The currency that each pays in, by its id. One query."""
+    accounts = BillingAccount.objects.filter(organization_id__in=organization_ids)
+    return dict(accounts.values_list("organization_id", "currency"))

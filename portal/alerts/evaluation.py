@@ -13,18 +13,21 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.db import DatabaseError
+from django.utils import translation
 
 from billing.ledger import selectors as ledger
-from billing.money import divide_half_even, format_nano, to_decimal
+from billing.money import to_decimal
 from billing.usage import selectors as usage
 from portal.alerts.kinds import BudgetWindow, RuleKind
 from portal.alerts.models import AlertRule
-from portal.alerts.services import raise_alert, scope_name
+from portal.alerts.services import raise_alert
+from portal.alerts.wording import scope_name
 from portal.quotas import snapshot
 from portal.quotas.models import Mode
 from portal.quotas.selectors import quotas_of
 from portal.quotas.use import CALENDAR
 from portal.quotas.use import window_bounds as quota_window
+from portal.quotas.wording import limit_text
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +39,15 @@ LEAST_CALLS = 20
 
 
 def evaluate_all(*, now: datetime) -> int:
-    """Returns how many alerts were raised. Safe to repeat: a threshold is told of once in its window."""
+    """Returns how many alerts were raised. Safe to repeat: a threshold is told of once in its window.
+
+    What is written down is English, for programs; pages and mails say it in their reader's language.
+    """
+    with translation.override("en"):
+        return _evaluate_all(now)
+
+
+def _evaluate_all(now: datetime) -> int:
     raised = 0
     rules = AlertRule.objects.filter(organization__closed_at=None).select_related("organization", "project", "api_key")
     for rule in rules.order_by("organization_id", "id").iterator(500):
@@ -58,6 +69,11 @@ def window_bounds(window: str, zone: ZoneInfo, now: datetime) -> tuple[datetime,
         return start, start + timedelta(days=7)
     start = midnight.replace(day=1)
     return start, (start + timedelta(days=32)).replace(day=1)
+
+
+def budget_spent(rule: AlertRule, now: datetime) -> int:
+    """What of a budget is spent in its present window, in nano-units."""
+    return _spent(rule, *window_bounds(rule.window, ZoneInfo(rule.organization.time_zone), now))
 
 
 def _spent(rule: AlertRule, start: datetime, end: datetime) -> int:
@@ -86,19 +102,16 @@ def _budget(rule: AlertRule, now: datetime) -> bool:
     crossed = [threshold for threshold in rule.thresholds if spent * 100 >= threshold * rule.amount_nano]
     if not crossed:
         return False
-    currency, threshold = _currency(rule), max(crossed)
-    whole = format_nano(rule.amount_nano, currency)
-    title = f"{threshold} % of the {rule.window}'s budget of {whole} is spent ({scope_name(rule)})"
+    threshold = max(crossed)
     return _raise(
         rule,
         threshold,
         start,
-        title,
         {
             "threshold_percent": threshold,
             "spent": _amount(spent),
             "budget": _amount(rule.amount_nano),
-            "currency": currency,
+            "currency": _currency(rule),
             "window": rule.window,
             "window_start": start.isoformat(),
             "window_end": end.isoformat(),
@@ -113,14 +126,12 @@ def _credit(rule: AlertRule, now: datetime) -> bool:
     if balance.available_nano >= rule.amount_nano:
         return False
     start, _ = window_bounds(BudgetWindow.DAY, ZoneInfo(rule.organization.time_zone), now)
-    left = format_nano(max(0, balance.available_nano), balance.currency)
-    title = f"{left} of credit is left, below {format_nano(rule.amount_nano, balance.currency)}"
     facts = {
         "available": _amount(balance.available_nano),
         "threshold": _amount(rule.amount_nano),
         "currency": balance.currency,
     }
-    return _raise(rule, 0, start, title, facts)
+    return _raise(rule, 0, start, facts)
 
 
 def _spend_anomaly(rule: AlertRule, now: datetime) -> bool:
@@ -137,16 +148,13 @@ def _spend_anomaly(rule: AlertRule, now: datetime) -> bool:
     (percent,) = rule.thresholds
     if latest * 100 <= ordinary * percent:
         return False
-    currency = _currency(rule)
-    times = divide_half_even(latest * 10, ordinary) if ordinary else 0
-    title = f"{format_nano(latest, currency)} was spent in an hour, {times // 10}.{times % 10} times an ordinary hour"
     facts = {
         "spent": _amount(latest),
         "ordinary": _amount(ordinary),
-        "currency": currency,
+        "currency": _currency(rule),
         "threshold_percent": percent,
     }
-    return _raise(rule, percent, _hour(now), title, facts)
+    return _raise(rule, percent, _hour(now), facts)
 
 
 def _failures(rule: AlertRule, now: datetime) -> bool:
@@ -155,16 +163,15 @@ def _failures(rule: AlertRule, now: datetime) -> bool:
     (percent,) = rule.thresholds
     if total < LEAST_CALLS or failed * 100 <= percent * total:
         return False
-    title = f"{failed} of {total} calls failed in 15 minutes"
     facts = {"failed": failed, "calls": total, "minutes": 15, "threshold_percent": percent}
-    return _raise(rule, percent, _hour(now), title, facts)
+    return _raise(rule, percent, _hour(now), facts)
 
 
 def _soft_limits(rule: AlertRule, now: datetime) -> bool:
     """What the gateways let through since the last look; each limit once in its window, a rate once an hour."""
     organization = rule.organization
     counts = snapshot.take_exceeded(organization.id)
-    raised = False
+    raised, currency = False, _currency(rule)
     for quota in quotas_of(organization) if counts else []:
         if quota.id not in counts or quota.mode != Mode.SOFT:
             continue
@@ -173,11 +180,15 @@ def _soft_limits(rule: AlertRule, now: datetime) -> bool:
             start, _ = quota_window(quota.window, organization.time_zone, now)
         facts = {
             "limit_id": quota.id,
-            "limit": str(quota),
+            "limit": limit_text(quota.kind, quota.window, quota.limit, currency),
+            "limit_kind": quota.kind,
+            "limit_window": quota.window,
+            "limit_amount": quota.limit,
+            "currency": currency,
             "calls": counts[quota.id],
             "window_start": start.isoformat(),
         }
-        raised |= _raise(rule, quota.id, start, f"A soft limit is passed: {quota}", facts)
+        raised |= _raise(rule, quota.id, start, facts)
     return raised
 
 
@@ -185,9 +196,9 @@ def _hour(now: datetime) -> datetime:
     return now.replace(minute=0, second=0, microsecond=0)
 
 
-def _raise(rule: AlertRule, threshold: int, window_start: datetime, title: str, facts: dict[str, Any]) -> bool:
+def _raise(rule: AlertRule, threshold: int, window_start: datetime, facts: dict[str, Any]) -> bool:
     told = {"rule_id": rule.id, "kind": rule.kind, "scope": scope_name(rule), **facts}
-    return raise_alert(rule=rule, threshold=threshold, window_start=window_start, title=title, facts=told) is not None
+    return raise_alert(rule=rule, threshold=threshold, window_start=window_start, facts=told) is not None
 
 
 _EVALUATE: dict[RuleKind, Callable[[AlertRule, datetime], bool]] = {

@@ -7,8 +7,8 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from billing.money import parse_nano
 from portal.alerts.kinds import BudgetWindow, RuleKind
+from portal.amounts import read_nano
 from portal.api_keys.models import ApiKey
 from portal.organizations.models import Project
 
@@ -37,7 +37,7 @@ class AlertRuleForm(forms.Form):
         required=False,
         max_length=20,
         help_text=_("The budget; the credit that should be left; or the least spend of an unusual hour."),
-        widget=forms.TextInput({"inputmode": "decimal", "placeholder": "100.00"}),
+        widget=forms.TextInput({"inputmode": "decimal", "placeholder": "100"}),
     )
     thresholds = forms.CharField(
         required=False,
@@ -62,13 +62,10 @@ class AlertRuleForm(forms.Form):
         ]
 
     def clean_amount(self) -> int | None:
-        text = self.cleaned_data["amount"].replace(",", "").lstrip("$€£").strip()
+        text = self.cleaned_data["amount"].strip()
         if not text:
             return None
-        try:
-            amount_nano = parse_nano(text)
-        except ValueError as error:
-            raise ValidationError(str(error)) from None
+        amount_nano = read_nano(text)
         if not 0 < amount_nano < 2**63:
             raise ValidationError(_("Enter an amount above zero, such as 100.00."))
         return amount_nano

@@ -20,7 +20,9 @@ def alerts_page(
     organization: Organization, *, after: int | None = None, limit: int = 50
 ) -> tuple[list[Alert], int | None]:
     """Newest first, with the id to ask for what is older."""
-    found = Alert.objects.filter(organization=organization).select_related("rule").order_by("-id")
+    found = (
+        Alert.objects.filter(organization=organization).select_related("rule__project", "rule__api_key").order_by("-id")
+    )
     if after is not None:
         found = found.filter(id__lt=after)
     rows = list(found[: limit + 1])

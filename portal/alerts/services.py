@@ -13,13 +13,14 @@ from django.core.mail import EmailMultiAlternatives
 from django.db import transaction
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.utils.translation import gettext_lazy as _
 from kombu.exceptions import OperationalError
 
 from portal.alerts.delivery import enqueue_after_commit, make_delivery
 from portal.alerts.kinds import RuleKind
 from portal.alerts.models import Alert, AlertRule, WebhookEndpoint
+from portal.alerts.wording import make_title, title_of
 from portal.api_keys.models import ApiKey
 from portal.audit.services import record_event
 from portal.errors import NotPossible
@@ -79,9 +80,11 @@ def remove_rule(*, rule: AlertRule, actor: User) -> None:
 def _told(rule: AlertRule) -> dict[str, Any]:
     return {
         "amount_nano": rule.amount_nano,
+        "kind": rule.kind,
         "window": rule.window or None,
         "thresholds": ", ".join(f"{threshold} %" for threshold in rule.thresholds) or None,
-        "scope": scope_name(rule),
+        "project": rule.project.name if rule.project else None,
+        "api_key": rule.api_key.name if rule.api_key else None,
     }
 
 
@@ -97,24 +100,14 @@ def _record(
         actor=actor,
         action=action,
         subject=rule,
-        label=rule.get_kind_display(),
+        label=rule.kind,
         before=before,
         after=after,
     )
 
 
-def scope_name(rule: AlertRule) -> str:
-    if rule.project is not None:
-        return f"project {rule.project.name}"
-    if rule.api_key is not None:
-        return f"API key {rule.api_key.name}"
-    return "organization"
-
-
 @transaction.atomic
-def raise_alert(
-    *, rule: AlertRule, threshold: int, window_start: datetime, title: str, facts: dict[str, Any]
-) -> Alert | None:
+def raise_alert(*, rule: AlertRule, threshold: int, window_start: datetime, facts: dict[str, Any]) -> Alert | None:
     """Tells people and webhooks after commit. None when it, or a budget's higher one, was told of in this window."""
     told = Alert.objects.filter(rule=rule, window_start=window_start)
     # The threshold of a soft limit is the limit's id, and no amount.
@@ -125,7 +118,7 @@ def raise_alert(
         rule=rule,
         threshold=threshold,
         window_start=window_start,
-        defaults={"organization_id": rule.organization_id, "title": title[:200], "facts": facts},
+        defaults={"organization_id": rule.organization_id, "title": make_title(rule, facts)[:200], "facts": facts},
     )
     if not is_new:
         return None
@@ -156,28 +149,38 @@ def alerts_url(organization: Organization) -> str:
     return settings.PUBLIC_URL + reverse("portal:alerts", args=[organization.slug])
 
 
-def recipients(organization: Organization) -> list[str]:
+def recipients(organization: Organization) -> list[User]:
     """Those who can do something about it."""
     members = Member.objects.filter(organization=organization, role__in=roles_with(Permission.MANAGE_ALERTS))
-    return list(members.order_by("id").values_list("user__email", flat=True))
+    return [member.user for member in members.select_related("user").order_by("id")]
 
 
 def send_mail(alert_id: int) -> None:
-    """One mail for each recipient. The claim lets one sender through; it is given back when the mail server fails."""
+    """One mail for each recipient, in their language. The claim lets one sender through; it is given back when the mail
+    server fails."""
     if not Alert.objects.filter(id=alert_id, mailed_at=None).update(mailed_at=timezone.now()):
         return
-    alert = Alert.objects.select_related("organization", "rule").get(id=alert_id)
-    context = {"alert": alert, "url": alerts_url(alert.organization), "public_url": settings.PUBLIC_URL}
-    text = render_to_string("emails/alert/body.txt", context)
-    html = render_to_string("emails/alert/body.html", context)
+    alert = Alert.objects.select_related("organization", "rule__project", "rule__api_key").get(id=alert_id)
     try:
-        for address in recipients(alert.organization):
-            mail = EmailMultiAlternatives(f"{alert.organization.name}: {alert.title}", text, to=[address])
-            mail.attach_alternative(html, "text/html")
-            mail.send()
+        for user in recipients(alert.organization):
+            with translation.override(user.language or settings.LANGUAGE_CODE):
+                _mail(alert, user).send()
     except OSError:
         Alert.objects.filter(id=alert_id).update(mailed_at=None)
         raise
+
+
+def _mail(alert: Alert, user: User) -> EmailMultiAlternatives:
+    context = {
+        "alert": alert,
+        "title": title_of(alert),
+        "url": alerts_url(alert.organization),
+        "public_url": settings.PUBLIC_URL,
+    }
+    text = render_to_string("emails/alert/body.txt", context)
+    mail = EmailMultiAlternatives(f"{alert.organization.name}: {context['title']}", text, to=[user.email])
+    mail.attach_alternative(render_to_string("emails/alert/body.html", context), "text/html")
+    return mail
 
 
 def unmailed(*, now: datetime) -> list[int]:

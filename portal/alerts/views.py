@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
+from billing.ledger import selectors as ledger
 from portal import access
 from portal.alerts import selectors, services
+from portal.alerts.evaluation import budget_spent
 from portal.alerts.forms import AlertRuleForm
+from portal.alerts.kinds import RuleKind
+from portal.alerts.models import AlertRule
+from portal.alerts.wording import title_of
 from portal.api_keys import selectors as api_keys
 from portal.errors import PortalError
 from portal.organizations import selectors as organizations
-from portal.organizations.models import Member
+from portal.organizations.models import Member, Organization
 from portal.pages import member_page
 from portal.permissions import Permission
 
@@ -35,13 +42,44 @@ def _form(member: Member, data: Any = None) -> AlertRuleForm:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A rule and where it stands: what is used of its budget, or the credit there is; None where it sums up nothing."""
+
+    rule: AlertRule
+    used_nano: int | None = None
+    left_nano: int | None = None
+
+    @property
+    def per_mille(self) -> int:
+        """Of the budget."""
+        return min(1000, 1000 * (self.used_nano or 0) // (self.rule.amount_nano or 1))
+
+
+def _watched(organization: Organization) -> list[Watched]:
+    """One query for each budget."""
+    now = timezone.now()
+    available = ledger.balance(organization.id, now=now).available_nano
+    watched = []
+    for rule in selectors.rules_of(organization):
+        rule.organization = organization
+        watched.append(
+            Watched(
+                rule,
+                used_nano=budget_spent(rule, now) if rule.kind == RuleKind.BUDGET else None,
+                left_nano=max(0, available) if rule.kind == RuleKind.CREDIT else None,
+            )
+        )
+    return watched
+
+
 def _page(request: HttpRequest, member: Member, form: AlertRuleForm) -> HttpResponse:
     before = request.GET.get("before", "")
     rows, following = selectors.alerts_page(member.organization, after=int(before) if before.isdigit() else None)
     context = {
         "form": form,
-        "rules": selectors.rules_of(member.organization),
-        "alerts": rows,
+        "watched": _watched(member.organization),
+        "told": [(alert, title_of(alert)) for alert in rows],
         "next": following,
         "before": before,
         "recipients": services.recipients(member.organization),

@@ -8,7 +8,7 @@ from django import forms
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from billing.money import parse_nano
+from portal.amounts import read_nano
 from portal.api_keys.models import ApiKey
 from portal.api_keys.routes import Route
 from portal.api_keys.services import KeyRules
@@ -108,13 +108,10 @@ class ApiKeyForm(RulesForm):
             del self.fields["budget"]
 
     def clean_budget(self) -> int | None:
-        text = self.cleaned_data["budget"].replace(",", "").lstrip("$€£").strip()
+        text = self.cleaned_data["budget"].strip()
         if not text:
             return None
-        try:
-            amount_nano = parse_nano(text)
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from None
+        amount_nano = read_nano(text)
         if not 0 < amount_nano < 2**63:
             raise forms.ValidationError(_("Enter an amount above zero, such as 25.00."))
         return amount_nano

@@ -91,7 +91,7 @@ def revoke_beyond(*, member: Member, role: Role | None, actor: User | None) -> N
     for key in ManagementKey.objects.filter(organization=member.organization, created_by=member.user, revoked_at=None):
         keeps = role is not None and allows(role, Permission.MANAGE_MANAGEMENT_KEYS) and may_grant(role, Role(key.role))
         if not keeps:
-            revoke(key=key, actor=actor, reason=f"{member.user.email} no longer has the role it needs")
+            revoke(key=key, actor=actor, reason="Its maker no longer has the role it needs")
 
 
 def mark_used(key: PersonalKey, now: datetime) -> None:

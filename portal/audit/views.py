@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
+from billing.accounts.selectors import account_of
 from portal import access
 from portal.audit import selectors
 from portal.audit.forms import AuditFilterForm
+from portal.audit.wording import describe
 from portal.csv_stream import csv_response
 from portal.organizations.models import Organization
 from portal.pages import member_page
@@ -34,9 +36,10 @@ def audit(request: HttpRequest, slug: str) -> HttpResponse:
         after=int(before) if before.isdigit() else None,
         limit=PAGE_SIZE,
     )
+    currency = account_of(member.organization_id).currency
     context = {
         "form": form,
-        "rows": [selectors.describe(event) for event in page.rows],
+        "rows": [describe(event, currency) for event in page.rows],
         "next": page.next,
         "before": before,
         "is_filtered": any(request.GET.get(name) for name in form.fields),

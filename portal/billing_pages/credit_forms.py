@@ -11,7 +11,8 @@ from django.utils.translation import gettext_lazy as _
 from billing.accounts.services import LANGUAGES
 from billing.exports.models import ExportFormat, ExportKind
 from billing.exports.reports import DIVISIONS
-from billing.money import MINOR_DIGITS, parse_nano, to_minor
+from billing.money import MINOR_DIGITS, to_minor
+from portal.amounts import read_nano
 
 _DIVISION_NAMES = {
     "project": _("Project"),
@@ -24,10 +25,7 @@ _DIVISION_NAMES = {
 
 def read_minor(text: str, currency: str) -> int:
     """`"1,250.00"` in whole cents; finer amounts are refused."""
-    try:
-        nano = parse_nano(text.replace(",", "").replace("$", "").replace("€", "").strip())
-    except ValueError as error:
-        raise ValidationError(str(error)) from None
+    nano = read_nano(text)
     step = 10 ** (9 - MINOR_DIGITS[currency])
     if nano % step:
         raise ValidationError(_("Enter at most %(digits)s decimals.") % {"digits": MINOR_DIGITS[currency]})

@@ -11,9 +11,9 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from billing.money import parse_nano
 from billing.pricing.selectors import Tier
 from billing.pricing.services import Figures
+from portal.amounts import plain_number, read_nano
 from portal.catalog.models import Deployment, Model
 from portal.organizations.models import Organization
 
@@ -109,13 +109,10 @@ class PriceForm(forms.Form):
     )
 
     def _nano(self, name: str) -> int | None:
-        text = str(self.cleaned_data[name]).replace(",", "").replace("$", "").strip()
+        text = str(self.cleaned_data[name]).strip()
         if not text:
             return None
-        try:
-            amount = parse_nano(text)
-        except ValueError as error:
-            raise ValidationError(str(error)) from None
+        amount = read_nano(text)
         if amount < 0:
             raise ValidationError(_("A price cannot be below zero."))
         return amount
@@ -204,7 +201,7 @@ class TierForm(forms.Form):
     )
 
     def clean_from_tokens(self) -> int | None:
-        text = str(self.cleaned_data["from_tokens"]).replace(",", "").replace(" ", "")
+        text = plain_number(str(self.cleaned_data["from_tokens"]))
         if not text:
             return None
         if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**18):

@@ -115,8 +115,8 @@ def change_allowed_origins(*, organization: Organization, origins: list[str], ac
         actor=actor,
         action="organization.origins_changed",
         subject=organization,
-        before={"allowed origins": ", ".join(before) or "none"},
-        after={"allowed origins": ", ".join(after) or "none"},
+        before={"allowed origins": ", ".join(before) or None},
+        after={"allowed origins": ", ".join(after) or None},
     )
     transaction.on_commit(partial(snapshot.publish, organization.id))
 

@@ -6,7 +6,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from billing.money import parse_nano
+from portal.amounts import plain_number, read_nano
 from portal.api_keys.models import ApiKey
 from portal.organizations.models import Member, Project
 from portal.quotas.models import Mode, QuotaKind, Window
@@ -83,10 +83,9 @@ class QuotaForm(forms.Form):
             return data
         kind, _separator, window = data["what"].partition(":")
         scope, _separator, number = data.get("scope", "").partition(":")
-        text = data["amount"].replace(",", "").replace("$", "").strip()
         try:
-            limit = parse_nano(text) if kind == QuotaKind.SPEND else int(text)
-        except ValueError:
+            limit = read_nano(data["amount"]) if kind == QuotaKind.SPEND else int(plain_number(data["amount"]))
+        except (ValidationError, ValueError):
             raise ValidationError(
                 {"amount": _("Enter a whole number, or for spend an amount such as 25.50.")}
             ) from None

@@ -71,16 +71,21 @@ def change_quota(
         quota.save(update_fields=["limit", "mode", "changed_at"])
     if quota is not None and mode == Mode.SOFT:
         watch_soft_limits(organization, actor=actor)
-    scope = next((str(row) for row in owned if row), organization.name) + (f", {model}" if model else "")
+    which_one = {
+        "kind": kind.value,
+        "window": window.value,
+        "scope": next((str(row) for row in owned if row), organization.name),
+        "model": model,
+    }
     unit = "limit_nano" if kind == QuotaKind.SPEND else "limit"
     record_event(
         organization_id=organization.id,
         actor=actor,
         action="quota.changed" if limit is not None else "quota.removed",
         subject=organization,
-        label=f"{kind.label} {window.label} of {scope}",
-        before={unit: before[0], "mode": before[1]},
-        after={unit: after[0], "mode": after[1]},
+        label=f"{kind}:{window} of {which_one['scope']}" + (f", {model}" if model else ""),
+        before={**which_one, unit: before[0], "mode": before[1]},
+        after={**which_one, unit: after[0], "mode": after[1]},
         reason=reason,
     )
     transaction.on_commit(partial(snapshot.publish, organization.id))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -12,6 +14,7 @@ from django.views.decorators.http import require_POST
 
 from billing.ledger import selectors as ledger
 from portal import access
+from portal.amounts import typed_amount
 from portal.api_keys import selectors as api_keys
 from portal.catalog.selectors import published_models
 from portal.organizations import selectors as organizations
@@ -20,6 +23,7 @@ from portal.pages import member_page
 from portal.permissions import Permission
 from portal.quotas import selectors, services
 from portal.quotas.forms import QuotaForm
+from portal.quotas.models import Quota, QuotaKind
 from portal.quotas.replay import replay_week
 from portal.quotas.snapshot import new_limit
 from portal.quotas.use import uses_of
@@ -42,14 +46,32 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
         return redirect("portal:limits", slug)
     context = {
         "form": form,
-        "uses": uses_of(
-            organization, selectors.quotas_of(organization), cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT
-        ),
+        "uses": [
+            (use, _values(form, use.quota))
+            for use in uses_of(
+                organization, selectors.quotas_of(organization), cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT
+            )
+        ],
         "can_change": member.may(Permission.MANAGE_LIMITS),
     }
     return member_page(
         request, member, "limits", "portal/quotas/limits.html", context, status=400 if form.errors else 200
     )
+
+
+def _values(form: QuotaForm, quota: Quota) -> str:
+    """What the form says of this limit, as JSON, for the dialog that changes it; empty when it does not offer that."""
+    scopes = {"project": quota.project_id, "api_key": quota.api_key_id, "member": quota.member_id}
+    scope = next((f"{kind}:{number}" for kind, number in scopes.items() if number), "")
+    values = {
+        "scope": scope,
+        "what": f"{quota.kind}:{quota.window}",
+        "amount": typed_amount(quota.limit) if quota.kind == QuotaKind.SPEND else str(quota.limit),
+        "model": quota.model,
+        "mode": quota.mode,
+    }
+    is_offered = all(form.fields[name].valid_value(values[name]) for name in ("scope", "what", "model") if values[name])  # type: ignore[attr-defined]
+    return json.dumps(values) if is_offered else ""
 
 
 def _form(request: HttpRequest, organization: Organization) -> QuotaForm:

@@ -129,6 +129,25 @@
     next.focus();
   });
 
+  // Parts of a form that belong to some choices only: what is not shown is not sent.
+  const showParts = (select) => {
+    const choice = select.value.split(":")[0];
+    for (const part of select.form.querySelectorAll("[data-for]")) {
+      part.hidden = !part.dataset.for.split(" ").includes(choice);
+      for (const input of part.querySelectorAll("input, select, textarea")) input.disabled = part.hidden;
+    }
+  };
+  on("change", "select[data-chooses]", showParts);
+  for (const select of document.querySelectorAll("select[data-chooses]")) showParts(select);
+
+  // A dialog that changes a row begins with the row's values: data-fill holds them by the names of the fields.
+  on("click", "[data-fill]", (button) => {
+    const form = document.getElementById(button.dataset.dialog).querySelector("form");
+    form.reset();
+    for (const [name, value] of Object.entries(JSON.parse(button.dataset.fill))) form.elements[name].value = value;
+    for (const part of form.querySelectorAll("[data-initial]")) part.textContent = part.dataset.initial;
+  });
+
   // Filters apply as they are changed.
   on("change", "form[data-submit-on-change]", (form) => form.requestSubmit());
   on("submit", "form[data-submit-on-change]", (form) => {

@@ -50,10 +50,11 @@ class TestChangeQuota:
         assert limit(cast, None) is None
         assert not Quota.objects.exists()
         events = AuditEvent.objects.filter(action__startswith="quota.").order_by("id")
+        which = {"kind": "tokens", "window": "day", "scope": cast.organization.name, "model": ""}
         assert [(event.before, event.after) for event in events] == [
-            ({"limit": None, "mode": None}, {"limit": 100, "mode": "hard"}),
-            ({"limit": 100, "mode": "hard"}, {"limit": 200, "mode": "hard"}),
-            ({"limit": 200, "mode": "hard"}, {"limit": None, "mode": None}),
+            ({"limit": None, "mode": None} | which, {"limit": 100, "mode": "hard"} | which),
+            ({"limit": 100, "mode": "hard"} | which, {"limit": 200, "mode": "hard"} | which),
+            ({"limit": 200, "mode": "hard"} | which, {"limit": None, "mode": None} | which),
         ]
 
     def test_each_scope_has_its_own(self, cast: Cast) -> None:
