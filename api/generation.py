@@ -306,6 +306,9 @@ class Generation:
         while not events or (isinstance(events[-1], Started) and self._may_retry):
             events += await self._take(attempt.stream)
         await self._await_opened(attempt)
+        if self._first_token_at is not None:
+            # It had to wait for the row, and so has the caller.
+            self._first_token_at = time.monotonic()
         return events
 
     async def _await_opened(self, attempt: _Attempt) -> None:

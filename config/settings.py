@@ -140,7 +140,11 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # Valkey -----------------------------------------------------------------------------------------
 VALKEY_URL = env_url("VALKEY_URL", {"redis", "rediss", "unix", "valkey"}).replace("valkey://", "redis://")
 CHANNEL_LAYERS = {
-    "default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [VALKEY_URL], "prefix": "live"}}
+    "default": {
+        "BACKEND": "channels_redis.core.RedisChannelLayer",
+        # A socket waits 5 s at a time for what is pushed; a read that gives up by then would end it.
+        "CONFIG": {"hosts": [{"address": VALKEY_URL, "socket_timeout": 30}], "prefix": "live"},
+    }
 }
 CACHES = {
     "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": VALKEY_URL, "KEY_PREFIX": "cache"}

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from django.db import connection, transaction
 
 from tests.api.live.service import MODEL, Account, Engine, eventually, make_model
 
@@ -32,6 +36,19 @@ def test_a_stream_arrives_token_by_token_and_is_recorded(each_account: Account) 
     assert record.completion_tokens == chunks[-1].usage.completion_tokens == 5
     assert 0 < record.ttft_ms < record.duration_ms
     each_account.assert_books_agree()
+
+
+def test_the_time_to_the_first_token_holds_the_wait_for_the_record(account: Account) -> None:
+    """The engine's token is there at once; the caller gets it when the opening row has committed."""
+    call = {**account.chat("SAY: one two"), "stream": True}
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("LOCK TABLE billing_usage_record IN SHARE MODE")
+            answer = pool.submit(lambda: list(account.client().chat.completions.create(**call)))
+            time.sleep(0.5)
+            assert not answer.done()
+        answer.result(30)
+    assert account.record().ttft_ms > 300
 
 
 def test_a_plain_answer_costs_the_same_as_a_stream(account: Account) -> None:

@@ -82,6 +82,12 @@ async def test_staff_get_the_view_they_ask_for_and_again_after_samples(cast: Cas
     await socket.leave()
 
 
+async def test_a_quiet_socket_outlives_the_wait_of_its_channel() -> None:
+    """The channel is waited for in turns; a store's connection that gave up within one would end the socket."""
+    layer = get_channel_layer()
+    assert layer.connection(0).connection_pool.connection_kwargs["socket_timeout"] > layer.brpop_timeout
+
+
 @pytest.mark.parametrize("who", ["ada", None])
 async def test_nobody_else_gets_in(cast: Cast, who: str | None) -> None:
     _, is_accepted = await connect(getattr(cast, who) if who else None)
