@@ -97,8 +97,8 @@ class EndUserRollup(Sums):
 class ServiceRollup(Sums):
     """By minute, quarter, hour and day, of an organization and of all together, with how it went and how long it took.
 
-    `histogram` holds the latencies of all kinds, packed (billing/rollups/histograms.py). `context_token_ms` is how much of
-    a KV cache the calls took for how long: the tokens of each call's context times the milliseconds that it was there.
+    `histogram` holds the latencies of all kinds, packed (billing/rollups/histograms.py). `context_token_ms` is how much
+    of a KV cache the calls took for how long: tokens of context times the milliseconds for which they lay there.
     """
 
     pk = models.CompositePrimaryKey("organization_id", "grain_s", "start", "model", "deployment_id")

@@ -35,6 +35,8 @@ class ServiceSums:
     completion_tokens: int = 0
     cost_nano: int = 0
     cancelled: int = 0
+    # Tokens of context times milliseconds in a KV cache.
+    context_token_ms: int = 0
     failed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NAMES, 0))
     latencies: dict[Latency, dict[int, int]] = field(default_factory=lambda: {kind: {} for kind in Latency})
 
@@ -42,7 +44,10 @@ class ServiceSums:
         return percentile_ms(self.latencies[kind], percent)
 
 
-_FIELDS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "cost_nano", "cancelled")
+_FIELDS = (
+    *("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "cost_nano", "cancelled"),
+    "context_token_ms",
+)
 _SUMS = ", ".join(f"SUM({name})::bigint" for name in (*_FIELDS, *(f"failed_{name}" for name in NAMES)))
 # A step that no time reaches.
 _NO_STEPS = 10**12

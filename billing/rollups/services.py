@@ -5,7 +5,7 @@ Only one of these runs at a time (an advisory lock); readers and gateways wait f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from billing.errors import RecordsRetired
 from billing.rollups.failures import NAMES, class_sql
 from billing.rollups.histograms import COUNT_BITS, Latency, slot_sql
-from billing.rollups.models import ALL_ORGANIZATIONS, DAY_S, GRAINS_S, HOUR_S, NONE, QUARTER_S
+from billing.rollups.models import ALL_ORGANIZATIONS, DAY_S, GRAINS_S, HOUR_S, MINUTE_S, NONE
 from billing.usage.partitions import retired_in
 
 # A view of 24 hours, and a day to spare.
@@ -64,7 +64,7 @@ _TAKEN = f"""
 taken AS (
     DELETE FROM billing_rollup_pending WHERE id IN (SELECT id FROM billing_rollup_pending ORDER BY id LIMIT %(limit)s)
     RETURNING record_id, adjustment_id
-), facts AS MATERIALIZED (
+), facts AS (
     {_RECORD} FROM taken JOIN billing_usage_record record ON record.request_id = taken.record_id
     UNION ALL
     {_ADJUSTMENT} FROM taken JOIN billing_usage_adjustment adjustment ON adjustment.id = taken.adjustment_id
@@ -73,7 +73,7 @@ taken AS (
 """  # noqa: S608 - constants only
 # Everything that started in a range, whether pending or not.
 _FROM_RECORDS = f"""
-facts AS MATERIALIZED (
+facts AS (
     {_RECORD} FROM billing_usage_record record
      WHERE started_at >= %(start)s AND started_at < %(end)s AND status <> 'started'
     UNION ALL
@@ -82,44 +82,73 @@ facts AS MATERIALIZED (
      WHERE started_at >= %(start)s AND started_at < %(end)s
 )
 """
-_BUCKET = "date_bin(make_interval(secs => grain_s), started_at, TIMESTAMPTZ '2000-01-01 00:00:00+00')"
-# A fact counts for its organization and for all together, once for each grain.
-_SPREAD = f"""
-spread AS (
-    SELECT tenant AS organization_id, grain_s, {_BUCKET} AS start, model, deployment_id, requests, prompt_tokens,
-           cached_tokens, completion_tokens, reasoning_tokens, cost_nano, context_token_ms, slots, status,
-           CASE WHEN status = 'failed' AND requests = 1 THEN {class_sql("error_code")} END AS failure
-      FROM facts CROSS JOIN (VALUES {", ".join(f"({grain})" for grain in GRAINS_S)}) grains (grain_s)
-      CROSS JOIN LATERAL (VALUES (organization_id), ({ALL_ORGANIZATIONS})) tenants (tenant)
-     WHERE grain_s >= {HOUR_S} OR started_at >= %(minutes_since)s
-), counted AS (
-    SELECT {", ".join(_SERVICE_KEYS)}, {", ".join(f"SUM({name})::bigint AS {name}" for name in _SUMS)},
-           SUM(context_token_ms)::bigint AS context_token_ms,
+_ORIGIN = "TIMESTAMPTZ '2000-01-01 00:00:00+00'"
+_GRAINS = f"(VALUES {', '.join(f'({grain})' for grain in GRAINS_S)}) grains (grain_s)"
+# The finest bucket that a fact counts in: coarser ones are sums of these, and there are fewer of them than facts.
+_FINEST_S = f"CASE WHEN started_at >= %(minutes_since)s THEN {MINUTE_S} ELSE {HOUR_S} END"
+_FINEST = f"{_FINEST_S} AS finest_s, date_bin(make_interval(secs => {_FINEST_S}), started_at, {_ORIGIN}) AS at"
+_BUCKET = f"date_bin(make_interval(secs => grain_s), at, {_ORIGIN})"
+
+
+def _added(names: Sequence[str]) -> str:
+    return ", ".join(f"SUM({name})::bigint AS {name}" for name in names)
+
+
+_ROWS = f"""
+parts AS (
+    SELECT organization_id, {_FINEST}, model, deployment_id, {_added((*_SUMS, "context_token_ms"))},
            COUNT(*) FILTER (WHERE status = 'cancelled' AND requests = 1) AS cancelled,
            {", ".join(f"COUNT(*) FILTER (WHERE failure = '{name}') AS failed_{name}" for name in NAMES)}
-      FROM spread GROUP BY {", ".join(_SERVICE_KEYS)}
+      FROM facts CROSS JOIN LATERAL (
+        SELECT CASE WHEN status = 'failed' AND requests = 1 THEN {class_sql("error_code")} END AS failure) failed
+     GROUP BY 1, 2, 3, 4, 5
+), parts_of_all AS (
+    SELECT * FROM parts
+    UNION ALL
+    SELECT {ALL_ORGANIZATIONS}, finest_s, at, model, deployment_id, {_added(_SERVICE_SUMS)}
+      FROM parts GROUP BY 2, 3, 4, 5
+), counted AS (
+    SELECT organization_id, finest_s AS grain_s, at AS start, model, deployment_id, {", ".join(_SERVICE_SUMS)}
+      FROM parts_of_all
+    UNION ALL
+    SELECT organization_id, grain_s, {_BUCKET}, model, deployment_id, {_added(_SERVICE_SUMS)}
+      FROM parts_of_all JOIN {_GRAINS} ON grain_s > finest_s GROUP BY 1, 2, 3, 4, 5
+), slots AS (
+    SELECT organization_id, {_FINEST}, model, deployment_id, slot, COUNT(*) AS hits
+      FROM facts CROSS JOIN unnest(slots) slot GROUP BY 1, 2, 3, 4, 5, 6
+), slots_of_all AS (
+    SELECT * FROM slots
+    UNION ALL
+    SELECT {ALL_ORGANIZATIONS}, finest_s, at, model, deployment_id, slot, SUM(hits)::bigint
+      FROM slots GROUP BY 2, 3, 4, 5, 6
 ), slotted AS (
-    SELECT {", ".join(_SERVICE_KEYS)},
-           array_agg((slot::bigint << {COUNT_BITS}) | hits ORDER BY slot) AS histogram
-      FROM (SELECT {", ".join(_SERVICE_KEYS)}, slot, COUNT(*) AS hits
-              FROM spread CROSS JOIN unnest(slots) slot GROUP BY {", ".join(_SERVICE_KEYS)}, slot) slots
+    SELECT {", ".join(_SERVICE_KEYS)}, array_agg((slot::bigint << {COUNT_BITS}) | hits ORDER BY slot) AS histogram
+      FROM (SELECT organization_id, finest_s AS grain_s, at AS start, model, deployment_id, slot, hits FROM slots_of_all
+            UNION ALL
+            SELECT organization_id, grain_s, {_BUCKET}, model, deployment_id, slot, SUM(hits)::bigint
+              FROM slots_of_all JOIN {_GRAINS} ON grain_s > finest_s GROUP BY 1, 2, 3, 4, 5, 6) bucketed
      GROUP BY {", ".join(_SERVICE_KEYS)}
 ), service_rows AS (
     SELECT {", ".join(_SERVICE_KEYS)}, {", ".join(_SERVICE_SUMS)}, COALESCE(histogram, '{{}}') AS histogram
       FROM counted LEFT JOIN slotted USING ({", ".join(_SERVICE_KEYS)})
+), usage_hours AS (
+    SELECT organization_id, {HOUR_S} AS grain_s, date_bin(INTERVAL '{HOUR_S} s', started_at, {_ORIGIN}) AS start,
+           project_id, api_key_id, model, protocol, status, {_added(_SUMS)}
+      FROM facts GROUP BY {", ".join(_USAGE_KEYS)}
 ), usage_rows AS (
-    SELECT organization_id, grain_s, {_BUCKET} AS start, project_id, api_key_id, model, protocol, status,
-           {", ".join(f"SUM({name})::bigint AS {name}" for name in _SUMS)}
-      FROM facts CROSS JOIN (VALUES ({HOUR_S}), ({DAY_S})) grains (grain_s)
-     GROUP BY {", ".join(_USAGE_KEYS)}
+    SELECT * FROM usage_hours
+    UNION ALL
+    SELECT organization_id, {DAY_S}, date_bin(INTERVAL '{DAY_S} s', start, {_ORIGIN}), project_id, api_key_id, model,
+           protocol, status, {_added(_SUMS)}
+      FROM usage_hours GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
 ), key_rows AS (
-    SELECT organization_id, grain_s, start, project_id, api_key_id,
-           {", ".join(f"SUM({name})::bigint AS {name}" for name in _SUMS)}
-      FROM usage_rows WHERE grain_s = {DAY_S} GROUP BY {", ".join(_KEY_KEYS)}
+    SELECT organization_id, {DAY_S} AS grain_s, date_bin(INTERVAL '{DAY_S} s', started_at, {_ORIGIN}) AS start,
+           project_id, api_key_id, {_added(_SUMS)}
+      FROM facts GROUP BY {", ".join(_KEY_KEYS)}
 ), user_rows AS (
-    SELECT organization_id, grain_s, {_BUCKET} AS start, end_user,
-           {", ".join(f"SUM({name})::bigint AS {name}" for name in _SUMS)}
-      FROM facts CROSS JOIN (VALUES ({DAY_S})) grains (grain_s) GROUP BY {", ".join(_USER_KEYS)}
+    SELECT organization_id, {DAY_S} AS grain_s, date_bin(INTERVAL '{DAY_S} s', started_at, {_ORIGIN}) AS start,
+           end_user, {_added(_SUMS)}
+      FROM facts GROUP BY {", ".join(_USER_KEYS)}
 )
 """  # noqa: S608 - constants only
 
@@ -143,11 +172,11 @@ class _Rollup:
         keys, columns = ", ".join(self.keys), ", ".join((*self.keys, *self.values))
         insert = f"INSERT INTO {self.table} AS kept ({columns}) SELECT {columns} FROM {self.rows} ORDER BY {keys}"  # noqa: S608
         if not adds:
-            return f"{insert} RETURNING 1"
+            return insert
         added = [f"{name} = kept.{name} + EXCLUDED.{name}" for name in self.sums]
         if self.has_histogram:
             added.append("histogram = billing_merge_histograms(kept.histogram, EXCLUDED.histogram)")
-        return f"{insert} ON CONFLICT ({keys}) DO UPDATE SET {', '.join(added)} RETURNING 1"
+        return f"{insert} ON CONFLICT ({keys}) DO UPDATE SET {', '.join(added)}"
 
 
 _ROLLUPS = (
@@ -159,15 +188,14 @@ _ROLLUPS = (
 ROLLUP_TABLES = tuple(rollup.table for rollup in _ROLLUPS)
 
 
-def _written(facts: str, *, adds: bool, counted: str = "facts") -> str:
-    """Writes the facts to every rollup; returns how many rows of `counted`."""
-    inserts = ", ".join(f"into_{rollup.rows} AS ({rollup.insert(adds=adds)})" for rollup in _ROLLUPS)
-    return f"WITH {facts}, {_SPREAD}, {inserts} SELECT COUNT(*) FROM {counted}"  # noqa: S608 - constants only
-
-
-_DRAIN = _written(_TAKEN, adds=True, counted="taken")
-_REBUILD = _written(_FROM_RECORDS, adds=True)
-_FILL = _written(_FROM_RECORDS, adds=False)
+# Every rollup at once, since what is pending can be taken only once.
+_DRAIN = f"""
+WITH {_TAKEN}, {_ROWS}, {", ".join(f"into_{rollup.rows} AS ({rollup.insert(adds=True)})" for rollup in _ROLLUPS)}
+SELECT COUNT(*) FROM taken
+"""  # noqa: S608 - constants only
+# A statement for each rollup, of the parts that it needs.
+_FILLS = {rollup.table: f"WITH {_FROM_RECORDS}, {_ROWS} {rollup.insert(adds=False)}" for rollup in _ROLLUPS}
+_COUNT = f"WITH {_FROM_RECORDS} SELECT COUNT(*) FROM facts"  # noqa: S608 - constants only
 _FORGET_PENDING = """
 WITH started AS MATERIALIZED (
     SELECT request_id FROM billing_usage_record WHERE started_at >= %(start)s AND started_at < %(end)s
@@ -186,7 +214,7 @@ def take_pending(*, now: datetime, batch: int = BATCH) -> int:
             cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK_KEY])
             if not cursor.fetchone()[0]:
                 return taken
-            cursor.execute(_DRAIN, {"limit": batch, "minutes_since": _floor_quarter(now - MINUTES_KEPT)})
+            cursor.execute(_DRAIN, {"limit": batch, "minutes_since": _minutes_since(now)})
             count: int = cursor.fetchone()[0]
         taken += count
         if count < batch:
@@ -198,43 +226,46 @@ def forget_minutes(*, now: datetime) -> int:
     with connection.cursor() as cursor:
         cursor.execute(
             f"DELETE FROM billing_service_rollup WHERE grain_s < {HOUR_S} AND start < %s",  # noqa: S608 - a constant
-            [_floor_quarter(now - MINUTES_KEPT)],
+            [_minutes_since(now)],
         )
         deleted: int = cursor.rowcount
         return deleted
 
 
-def _floor_quarter(moment: datetime) -> datetime:
-    return datetime.fromtimestamp(moment.timestamp() // QUARTER_S * QUARTER_S, UTC)
+def _minutes_since(now: datetime) -> datetime:
+    """A whole hour: its rollup is made of minutes, or none of it is."""
+    return datetime.fromtimestamp((now - MINUTES_KEPT).timestamp() // HOUR_S * HOUR_S, UTC)
 
 
-def rebuild_day(day: datetime, *, now: datetime) -> int:
-    """Make the rollups of one UTC day again from its records; returns how many facts. A repeat changes nothing.
+def rebuild_days(start: datetime, end: datetime, *, now: datetime) -> int:
+    """Make the rollups of the UTC days in [start, end) again from their records; returns how many facts. A repeat
+    changes nothing, and neither does it matter how a range is divided.
 
     One snapshot for all of it, so a record that ends meanwhile stays pending and is counted once. Raises
-    RecordsRetired for a day whose records are gone: its rollups are all that is left.
+    RecordsRetired for days whose records are gone: their rollups are all that is left.
     """
-    period = _period(day, now)
+    period = _period(start, end, now)
     if retired := retired_in(period["start"], period["end"]):
         raise RecordsRetired(retired.period, retired.retired_at)
     with _one_snapshot() as cursor:
         cursor.execute(_FORGET_PENDING, period)
-        for rollup in _ROLLUPS:
+        for table, fill in _FILLS.items():
             cursor.execute(
-                f"DELETE FROM {rollup.table} WHERE grain_s IN {GRAINS_S} AND start >= %(start)s AND start < %(end)s",  # noqa: S608
+                f"DELETE FROM {table} WHERE grain_s IN {GRAINS_S} AND start >= %(start)s AND start < %(end)s",  # noqa: S608
                 period,
             )
-        cursor.execute(_REBUILD, period)
+            cursor.execute(fill, period)
+        cursor.execute(_COUNT, period)
         count: int = cursor.fetchone()[0]
         return count
 
 
-def fill_day(day: datetime, *, now: datetime) -> int:
-    """Make the rollups of one UTC day that has none, in the caller's transaction and without a look at what there is:
-    for loading a new database, whose rollups may then have no indexes yet. Returns how many facts."""
+def fill_days(table: str, start: datetime, end: datetime, *, now: datetime) -> int:
+    """Make one of ROLLUP_TABLES for UTC days of which it has nothing, in the caller's transaction and without a look
+    at what there is: for loading a new database, whose rollups may then have no indexes yet. Returns how many rows."""
     with connection.cursor() as cursor:
-        cursor.execute(_FILL, _period(day, now))
-        count: int = cursor.fetchone()[0]
+        cursor.execute(_FILLS[table], _period(start, end, now))
+        count: int = cursor.rowcount
         return count
 
 
@@ -252,10 +283,11 @@ def _one_snapshot() -> Iterator[Any]:
             cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK_KEY])
 
 
-def _period(day: datetime, now: datetime) -> dict[str, datetime]:
-    start = day.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    # Whole quarters: one of which a part is kept would differ from its records.
-    return {"start": start, "end": start + timedelta(days=1), "minutes_since": _floor_quarter(now - MINUTES_KEPT)}
+def _period(start: datetime, end: datetime, now: datetime) -> dict[str, datetime]:
+    since, until = (
+        moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) for moment in (start, end)
+    )
+    return {"start": since, "end": until, "minutes_since": _minutes_since(now)}
 
 
 @dataclass(frozen=True)
@@ -271,8 +303,9 @@ class Difference:
 def compare_day(day: datetime, *, now: datetime, limit: int = 20) -> list[Difference]:
     """What the rollups of one UTC day have otherwise than its records; pending facts are taken first."""
     take_pending(now=now)
+    period = _period(day, day + timedelta(days=1), now)
     with _one_snapshot() as cursor:
-        return [row for rollup in _ROLLUPS for row in _differences(cursor, rollup, _period(day, now), limit)]
+        return [row for rollup in _ROLLUPS for row in _differences(cursor, rollup, period, limit)]
 
 
 def _differences(cursor: Any, rollup: _Rollup, period: dict[str, datetime], limit: int) -> Iterator[Difference]:
@@ -281,7 +314,7 @@ def _differences(cursor: Any, rollup: _Rollup, period: dict[str, datetime], limi
     facts = _FROM_RECORDS.replace("status <> 'started'", f"status <> 'started' AND request_id NOT IN ({pending})")
     cursor.execute(
         f"""
-        WITH {facts}, {_SPREAD}
+        WITH {facts}, {_ROWS}
         SELECT {", ".join(f"COALESCE(kept.{key}, expected.{key})" for key in keys)},
                kept.organization_id IS NOT NULL, expected.organization_id IS NOT NULL,
                {", ".join(f"kept.{value}, expected.{value}" for value in values)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -66,6 +66,8 @@ def view(filters: ViewFilters, *, now: datetime) -> dict[str, Any]:
     times = list(range(int(start.timestamp()), int(now.timestamp()) + 1, chosen.step_s))
     steps = service.over_time(filters.service, start, now, grain_s=chosen.grain_s, step_s=chosen.step_s)
     gauges = _gauges_over_time(filters.service, start, chosen)
+    total = _total(steps.values())
+    held = _Held((now - start).total_seconds(), _held_by_all(filters.service, start, now, chosen, total))
     return {
         "range": filters.range,
         "step_s": chosen.step_s,
@@ -73,12 +75,13 @@ def view(filters: ViewFilters, *, now: datetime) -> dict[str, Any]:
         "now": int(now.timestamp()),
         **_latency_series(steps, times),
         "throughput": _throughput(steps, times, chosen.step_s, now),
+        "context": _context(steps, times, chosen.step_s, now),
         "failures": _failures(steps, times),
         "gauges": _gauge_series(gauges, times),
         "refusals": _refusals(filters.service, start, chosen, times),
         "present": _present(filters.service, now),
-        "groups": _groups(filters, chosen, start, now),
-        "sums": _sums_of(_total(steps.values())),
+        "groups": _groups(filters, chosen, start, now, held),
+        "sums": _sums_of(total, held),
     }
 
 
@@ -112,6 +115,29 @@ def _throughput(
         "cached": rate(lambda sums: sums.cached_tokens),
         "requests": rate(lambda sums: sums.requests),
     }
+
+
+def _context(steps: Mapping[int, ServiceSums], times: list[int], step_s: int, now: datetime) -> dict[str, list[float]]:
+    """Tokens of context in the KV cache at once, on average: of the calls by their start, once they have ended."""
+    empty = ServiceSums()
+    elapsed_s = {at: max(1.0, min(step_s, now.timestamp() - at)) for at in times}
+    return {"held": [round(steps.get(at, empty).context_token_ms / 1000 / elapsed_s[at], 1) for at in times]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What shares of held context are of: a span in seconds, and what every organization held in it."""
+
+    span_s: float
+    token_ms: int
+
+
+def _held_by_all(filters: ServiceFilters, start: datetime, now: datetime, chosen: Range, total: ServiceSums) -> int:
+    """Of every organization, under the filters of model and deployment alone."""
+    if filters.organization_id is None:
+        return total.context_token_ms
+    everybody = replace(filters, organization_id=None)
+    return service.total(everybody, start, now, grain_s=chosen.grain_s).context_token_ms
 
 
 def _failures(steps: Mapping[int, ServiceSums], times: list[int]) -> dict[str, list[int]]:
@@ -285,6 +311,7 @@ def _total(rows: Iterable[ServiceSums]) -> ServiceSums:
         total.prompt_tokens += row.prompt_tokens
         total.cached_tokens += row.cached_tokens
         total.cancelled += row.cancelled
+        total.context_token_ms += row.context_token_ms
         for name, count in row.failed.items():
             total.failed[name] += count
         for kind, buckets in row.latencies.items():
@@ -293,7 +320,7 @@ def _total(rows: Iterable[ServiceSums]) -> ServiceSums:
     return total
 
 
-def _sums_of(sums: ServiceSums) -> dict[str, Any]:
+def _sums_of(sums: ServiceSums, held: _Held) -> dict[str, Any]:
     failed = sum(sums.failed.values())
     return {
         "requests": sums.requests,
@@ -301,6 +328,8 @@ def _sums_of(sums: ServiceSums) -> dict[str, Any]:
         "failed": failed,
         "failed_share": _share(failed, sums.requests),
         "cached_share": _share(sums.cached_tokens, sums.prompt_tokens),
+        "context_held": round(sums.context_token_ms / 1000 / held.span_s, 1),
+        "context_share": _share(sums.context_token_ms, held.token_ms),
         **{
             kind.name.lower(): {f"p{percent}": _seconds(sums.percentile_ms(kind, percent)) for percent in PERCENTS}
             for kind in Latency
@@ -308,10 +337,10 @@ def _sums_of(sums: ServiceSums) -> dict[str, Any]:
     }
 
 
-def _groups(filters: ViewFilters, chosen: Range, start: datetime, now: datetime) -> list[dict[str, Any]]:
+def _groups(filters: ViewFilters, chosen: Range, start: datetime, now: datetime, held: _Held) -> list[dict[str, Any]]:
     rows = service.by_group(filters.group, filters.service, start, now, grain_s=chosen.group_grain_s)
     names = _names(filters.group, [key for key, _ in rows])
-    return [{"key": key, "name": names.get(key, key), **_sums_of(sums)} for key, sums in rows]
+    return [{"key": key, "name": names.get(key, key), **_sums_of(sums, held)} for key, sums in rows]
 
 
 def _names(group: Group, keys: list[str]) -> dict[str, str]:

@@ -27,6 +27,7 @@
       ],
     ],
     kv: [share, (view) => percents(view.gauges.kv), 1],
+    context: [(value) => compact.format(value), (view) => [[gettext("Tokens"), view.context.held]]],
     load: [
       (value) => exact.format(value),
       (view) => [
@@ -137,6 +138,7 @@
     [row.requests.toLocaleString(locale), "num"],
     [print(share, row.failed_share), "num wide"],
     [compact.format(row.output), "num wide"],
+    [print(share, row.context_share), "num wide"],
     [print(seconds, row.ttft.p50), "num"],
     [print(seconds, row.ttft.p95), "num"],
     [print(seconds, row.ttft.p99), "num wide"],
@@ -154,7 +156,7 @@
     }
     for (const box of page.querySelectorAll("[data-sum]")) {
       const value = view.sums[box.dataset.sum];
-      box.textContent = print(box.dataset.sum === "failed_share" ? share : (number) => compact.format(number), value);
+      box.textContent = print(box.dataset.sum.endsWith("_share") ? share : (number) => compact.format(number), value);
     }
     for (const name of Object.keys(CHARTS)) draw(name);
     const body = page.querySelector("[data-groups]");
@@ -171,7 +173,7 @@
     if (!rows.length) {
       const row = document.createElement("tr");
       const cell = document.createElement("td");
-      cell.colSpan = 10;
+      cell.colSpan = 11;
       cell.className = "faint";
       cell.textContent = gettext("No calls in this period.");
       row.append(cell);

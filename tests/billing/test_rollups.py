@@ -234,6 +234,17 @@ class TestTaking:
         assert [getattr(row, f"failed_{name}") for name in classes] == [1, 1, 1, 1, 1]
         assert (row.requests, row.cancelled, row.histogram) == (6, 1, [])
 
+    def test_context_is_held_by_the_prompt_all_the_time_and_by_the_output_as_it_grows(
+        self, ada: BillingAccount
+    ) -> None:
+        price, held = make_price(), {"prompt_tokens": 1000, "completion_tokens": 200, "duration_ms": 5000.0}
+        make_calls(ada, price, started_at=EVE, ttft_ms=1000.0, **held)
+        make_calls(ada, price, started_at=EVE, ttft_ms=None, **held)
+        make_calls(ada, price, started_at=EVE, **{**held, "duration_ms": None})
+        services.take_pending(now=NOW)
+        row = ServiceRollup.objects.get(organization_id=ada.organization_id, grain_s=3600)
+        assert row.context_token_ms == (1000 * 5000 + 200 * 4000 // 2) + (1000 * 5000 + 200 * 5000 // 2)
+
     def test_minutes_are_kept_for_two_days(self, ada: BillingAccount) -> None:
         price = make_price()
         make_calls(ada, price, started_at=NOW - timedelta(hours=3))

@@ -77,6 +77,22 @@ class TestView:
         assert found["sums"]["requests"] == 4
         assert found["groups"][0]["name"] == "m"
 
+    def test_it_says_whose_context_fills_the_cache(self, db: None) -> None:
+        ada, ben, price = make_account(credit_nano=10**9), make_account(credit_nano=10**9), make_price()
+        at = NOW - timedelta(minutes=3)
+        long = {"prompt_tokens": 3000, "completion_tokens": 0, "duration_ms": 20_000.0, "ttft_ms": None}
+        make_calls(ada, price, 1, started_at=at, **long)
+        make_calls(ben, price, 1, started_at=at, **{**long, "prompt_tokens": 1000})
+        take_pending(now=NOW)
+        found = view(ViewFilters(group="organization"), now=NOW)
+        shares = {group["key"]: group["context_share"] for group in found["groups"]}
+        assert shares == {str(ada.organization_id): 0.75, str(ben.organization_id): 0.25}
+        point = found["times"].index(int(at.timestamp()) // 60 * 60)
+        assert found["context"]["held"][point] == pytest.approx(4000 * 20 / 60, abs=0.1)
+        one = view(ViewFilters(service=ServiceFilters(organization_id=ben.organization_id)), now=NOW)
+        assert one["context"]["held"][point] == pytest.approx(1000 * 20 / 60, abs=0.1)
+        assert one["sums"]["context_share"] == 0.25, "of everybody's, though only one is looked at"
+
     def test_filters_leave_one_model_deployment_or_organization(self, db: None) -> None:
         ada, ben, price = make_account(credit_nano=10**9), make_account(credit_nano=10**9), make_price()
         other = make_price("n")
