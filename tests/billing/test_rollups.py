@@ -292,21 +292,28 @@ class TestHistograms:
 
 @pytest.mark.django_db(transaction=True)
 class TestRebuilding:
-    def test_rebuilt_rollups_equal_the_taken_ones_and_a_repeat_changes_nothing(self) -> None:
+    @pytest.mark.parametrize("days_at_once", [1, 3])
+    def test_rebuilt_rollups_equal_the_taken_ones_and_a_repeat_changes_nothing(self, days_at_once: int) -> None:
         ada = make_account(credit_nano=100 * USD)
-        scatter(ada, 25)
+        scatter(ada, 40)
+        services.take_pending(now=NOW, batch=7)
+        record = UsageRecord.objects.filter(status="completed")[0]
+        counts = Counts(record.prompt_tokens, 0, record.completion_tokens + 7, 0)
+        adjust_record(record=record, status="completed", counts=counts, key="k", reason="r", now=NOW)
         services.take_pending(now=NOW)
         kept = rows()
+        start, days = EVE - timedelta(days=1), 3
         for _ in range(2):
-            for day in (EVE - timedelta(days=1), EVE, NOW):
-                services.rebuild_day(day, now=NOW)
+            for number in range(0, days, days_at_once):
+                since = start + timedelta(days=number)
+                services.rebuild_days(since, since + timedelta(days=days_at_once), now=NOW)
             assert rows() == kept
         assert services.compare_day(EVE, now=NOW) == []
 
     def test_what_is_pending_is_counted_once(self) -> None:
         ada = make_account(credit_nano=100 * USD)
         make_calls(ada, make_price(), 3, started_at=EVE)
-        services.rebuild_day(EVE, now=NOW)
+        services.rebuild_days(EVE, EVE + timedelta(days=1), now=NOW)
         assert not RollupPending.objects.exists()
         [total] = selectors.summary(ada.organization_id, EVE - timedelta(days=1), NOW)
         assert total.requests == 3
@@ -327,8 +334,10 @@ class TestRebuilding:
         call_command("rebuild_rollups", compare=True, **options)
 
 
-def rows() -> tuple[list[object], list[object]]:
-    return (
-        sorted(map(tuple, UsageRollup.objects.values_list())),
-        sorted((*row[:-1], tuple(row[-1])) for row in ServiceRollup.objects.values_list()),
-    )
+def rows() -> list[object]:
+    """Of every rollup, what it holds."""
+    found = []
+    for model in (UsageRollup, KeyRollup, EndUserRollup, ServiceRollup):
+        names = [field.attname for field in model._meta.concrete_fields]
+        found.append(sorted(tuple(map(repr, row)) for row in model.objects.values_list(*names)))
+    return found
