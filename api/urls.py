@@ -171,6 +171,9 @@ operator_paths: list[URLPattern | URLResolver] = [
     path("operations", operator_service.Operations.as_view(), name="operator_operations"),
     path("capacity", operator_service.Capacity.as_view(), name="operator_capacity"),
     path("reconciliation", operator_service.Reconciliation.as_view(), name="operator_reconciliation"),
+    path(
+        "reconciliation/calls/<uuid:request_id>", operator_service.ComparedCall.as_view(), name="operator_compared_call"
+    ),
     path("reconciliation/file", operator_service.ReconciliationFile.as_view(), name="operator_reconciliation_file"),
     path("reconciliation/closes", operator_service.PeriodCloses.as_view(), name="operator_period_closes"),
     path("retention", operator_service.Retention.as_view(), name="operator_retention"),

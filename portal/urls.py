@@ -44,6 +44,7 @@ organization_pages: list[URLPattern | URLResolver] = [
     path("playground/shared/<int:share_id>", playground.shared, name="playground_shared"),
     path("playground/shared/<int:share_id>/end", playground.share_end, name="playground_share_end"),
     path("models", catalog.catalog, name="catalog"),
+    path("models/<path:model_name>", catalog.model, name="model"),
     path("keys", api_keys.api_keys, name="api_keys"),
     path("keys/new", api_keys.create, name="api_key_new"),
     path("keys/<int:api_key_id>", api_keys.api_key, name="api_key"),
@@ -179,6 +180,7 @@ operator_pages: list[URLPattern | URLResolver] = [
     path("retention", operator_retention.page, name="operator_retention"),
     path("reconciliation", operator_reconciliation.reconciliation, name="operator_reconciliation"),
     path("reconciliation.csv", operator_reconciliation.rates_csv, name="operator_reconciliation_csv"),
+    path("reconciliation/calls/<uuid:request_id>", operator_reconciliation.call, name="operator_call"),
     path("reconciliation/close", operator_reconciliation.close, name="operator_period_close"),
 ]
 
@@ -186,6 +188,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", home.front, name="front"),
     path("home", home.home, name="home"),
     path("models", catalog.public_catalog, name="models"),
+    path("models/<path:model_name>", catalog.public_model, name="public_model"),
     path("organizations/new", organizations.create, name="organization_new"),
     path("invitations/<str:token>", organizations.invitation, name="invitation"),
     path("account", users.profile, name="profile"),

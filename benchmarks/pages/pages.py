@@ -53,6 +53,7 @@ MEMBER = [
     Page("delivery", "/o/{slug}/alerts/deliveries/{delivery}"),
     Page("settings", "/o/{slug}/settings"),
     Page("catalog", "/o/{slug}/models"),
+    Page("a model", "/o/{slug}/models/{model_name}"),
 ]
 OPERATOR = [
     Page(name, path, is_operator=True)
@@ -90,6 +91,7 @@ OPERATOR = [
         ("payment events", "/operator/payment-events"),
         ("retention", "/operator/retention"),
         ("reconciliation", "/operator/reconciliation"),
+        ("two accounts of a call", "/operator/reconciliation/calls/{request}"),
     )
 ]
 _OF_ORGANIZATION = (
@@ -104,6 +106,7 @@ _OF_OPERATOR = (
     *("volume-tiers", "invoices", "invoices/month?period={period}", "invoices/{invoice}", "invoice-runs"),
     *("invoice-runs/{run}/outcomes",),
     *("promo-codes", "tax-rates", "payment-events", "operations?range=30d", "capacity", "reconciliation"),
+    *("reconciliation/calls/{request}",),
     *("retention", "audit", "keys"),
 )
 REST = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from dataclasses import fields
 from datetime import timedelta
+from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -17,8 +18,8 @@ from django.views.decorators.http import require_POST
 from billing.errors import InvalidPeriod, PeriodOpen, PeriodUnmatched
 from billing.reconciliation import periods, selectors
 from portal import access
+from portal.operator import rows, services
 from portal.operator import selectors as operator
-from portal.operator import services
 from portal.operator.forms import PeriodForm
 from portal.pages import operator_page
 
@@ -40,6 +41,15 @@ def reconciliation(request: HttpRequest) -> HttpResponse:
         "month": f"{now:%Y-%m}",
     }
     return operator_page(request, "operator_reconciliation", "portal/operator/reconciliation.html", context)
+
+
+@login_required
+def call(request: HttpRequest, request_id: UUID) -> HttpResponse:
+    """Both accounts of one call, its difference, and each correction."""
+    access.require_operator(request.user)
+    row = rows.compared_call(request_id)
+    context = {"row": row, "tenant": row.organization}
+    return operator_page(request, "operator_reconciliation", "portal/operator/call.html", context)
 
 
 @login_required

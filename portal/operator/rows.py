@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import TypeVar
+from uuid import UUID
 
 from django.http import Http404
+from django.utils import timezone
 
 from billing.credits import selectors as credits_
 from billing.credits.models import PromoCode, TopUp
@@ -16,7 +18,9 @@ from billing.pricing import selectors as pricing
 from billing.pricing.models import Discount
 from portal.api_keys.models import OperatorKey
 from portal.catalog.models import Deployment, Model
+from portal.operator import selectors
 from portal.operator.models import InvoiceRun
+from portal.operator.selectors import MismatchRow
 from portal.organizations.models import Organization
 from portal.organizations.selectors import organization_by_slug
 
@@ -56,6 +60,10 @@ def invoice(invoice_id: int) -> Invoice:
 
 def invoice_run(run_id: int) -> InvoiceRun:
     return _found(InvoiceRun.objects.filter(id=run_id).select_related("started_by").first(), "run")
+
+
+def compared_call(request_id: UUID) -> MismatchRow:
+    return _found(selectors.compared_call(request_id, timezone.now()), "call")
 
 
 def credit_note(credit_note_id: int) -> CreditNote:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
-from django.conf import settings
 from django.core.cache import cache
 from django.db.models import Q, QuerySet
 from django.utils import timezone
@@ -17,7 +17,9 @@ from billing.invoices.runs import Outcome
 from billing.pricing import selectors as pricing
 from billing.pricing.models import Discount
 from billing.pricing.selectors import PriceInfo
+from billing.reconciliation import comparison
 from billing.reconciliation import selectors as reconciliation
+from billing.reconciliation.comparison import Comparison, Repair
 from billing.reconciliation.periods import find_close
 from billing.reconciliation.selectors import Counts, DayRate, Mismatch, OrganizationRate
 from billing.rollups import service
@@ -116,14 +118,42 @@ MISMATCH_LABELS = {
 }
 
 
+REPAIR_LABELS: dict[Repair, str | Promise] = {
+    Repair.ADJUSTED: _("The record was corrected by an entry of its own."),
+    Repair.FINISHED: _("The gateway never finished the call; its record was finished from the receipt."),
+    Repair.RECORDED: _("There was no record, and no byte had left: one that costs nothing was made from the receipt."),
+}
+# What is missing where nothing was repaired.
+OPEN_LABELS: dict[str, str | Promise] = {
+    "pending": _("The gateway may still finish the call; it is judged when its time is over."),
+    "gateway_only": _("No receipt has come; the record stands as the gateway wrote it."),
+    "engine_only": _("The engine names a tenant that is no organization of ours, so nobody can be billed."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MismatchRow:
+    """A call whose accounts did not agree by themselves: both, the class in words, and what was done."""
+
+    mismatch: Mismatch
+    label: str | Promise
+    organization: Organization | None
+    comparison: Comparison | None
+
+    @property
+    def explanation(self) -> str | Promise:
+        if self.comparison is not None and self.comparison.repair in REPAIR_LABELS:
+            return REPAIR_LABELS[self.comparison.repair]
+        return OPEN_LABELS.get(self.mismatch.match_class, "")
+
+
 @dataclass(frozen=True, slots=True)
 class Reconciled:
     """The last days, newest first, and all of them together: calls that reached an engine."""
 
     days: list[DayRate]
     differing: list[tuple[OrganizationRate, Organization | None]]
-    # With the class in words.
-    mismatches: list[tuple[Mismatch, Promise, Organization | None]]
+    mismatches: list[MismatchRow]
     all: Counts
 
 
@@ -134,11 +164,32 @@ def reconciled(now: datetime) -> Reconciled:
     found = reconciliation.mismatches(start, now, now=now)
     ids = {rate.organization_id for rate in differing} | {mismatch.organization_id for mismatch in found}
     by_id = organizations.organizations_by_id(sorted(number for number in ids if number))
+    compared = comparison.compare([row.request_id for row in found])
     return Reconciled(
         days=list(reversed(days)),
         differing=[(rate, by_id.get(rate.organization_id or 0)) for rate in differing],
-        mismatches=[(row, MISMATCH_LABELS[row.match_class], by_id.get(row.organization_id or 0)) for row in found],
+        mismatches=[
+            MismatchRow(
+                row,
+                MISMATCH_LABELS[row.match_class],
+                by_id.get(row.organization_id or 0),
+                compared.get(row.request_id),
+            )
+            for row in found
+        ],
         all=reconciliation.together(days),
+    )
+
+
+def compared_call(request_id: UUID, now: datetime) -> MismatchRow | None:
+    """Both accounts of one call, whether they agree or not; None where neither is there."""
+    found = comparison.compare([request_id]).get(request_id)
+    if found is None:
+        return None
+    mismatch = Mismatch(request_id, found.organization_id, found.match_class, found.is_settled, now - found.started_at)
+    by_id = organizations.organizations_by_id([found.organization_id or 0])
+    return MismatchRow(
+        mismatch, MISMATCH_LABELS.get(found.match_class, _("Equal")), by_id.get(found.organization_id or 0), found
     )
 
 
@@ -191,43 +242,6 @@ def outcome_counts(run: InvoiceRun) -> list[OutcomeCount]:
     counts = {name: run.outcome.get("failed_count" if name == Outcome.FAILED else name, 0) for name in OUTCOME_LABELS}
     usual = {Outcome.DRAFTED if run.is_preview else Outcome.FINALIZED, Outcome.EMPTY, Outcome.FAILED}
     return [OutcomeCount(name, OUTCOME_LABELS[name], count) for name, count in counts.items() if count or name in usual]
-
-
-def kept() -> list[tuple[str | Promise, str | Promise, str]]:
-    """What is kept, how long, and the setting that says so."""
-    months, receipts, responses = (
-        settings.USAGE_RETENTION_MONTHS,
-        settings.RECEIPT_RETENTION_DAYS,
-        settings.RESPONSE_RETENTION_DAYS,
-    )
-    return [
-        (_("Prompts and answers of calls"), _("Never kept"), ""),
-        (
-            _("Responses with their prompts, of organizations that switched it on"),
-            _("%(days)s days after their last use") % {"days": responses} if responses else _("Never kept"),
-            "RESPONSE_RETENTION_DAYS",
-        ),
-        (_("Answers under an Idempotency-Key"), _("24 hours"), ""),
-        (
-            _("Usage records"),
-            _("%(months)s months after their month, once it is closed, invoiced and summed") % {"months": months}
-            if months
-            else _("For ever"),
-            "USAGE_RETENTION_MONTHS",
-        ),
-        (
-            _("Receipts of engines"),
-            _("%(days)s days after a closed month") % {"days": receipts} if receipts else _("For ever"),
-            "RECEIPT_RETENTION_DAYS",
-        ),
-        (_("Sums by hour and day"), _("For ever"), ""),
-        (_("Ledger, invoices, credit notes, payments"), _("For ever"), ""),
-        (
-            _("Exported files"),
-            _("%(days)s days") % {"days": settings.EXPORT_RETENTION_DAYS},
-            "EXPORT_RETENTION_DAYS",
-        ),
-    ]
 
 
 def old_partitions() -> list[retention.Partition]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django import forms, template
@@ -96,6 +96,12 @@ def count(number: int | None) -> str:
 
 
 @register.filter
+def signed(number: int | None) -> str:
+    """A difference: with its sign, 0 as it is."""
+    return "–" if number is None else ("+" if number > 0 else "") + number_format(number, force_grouping=True)
+
+
+@register.filter
 def count_short(number: int | None) -> str:
     """1,234 as it is; 12,345 as 12.3K; 1,234,567 as 1.23M."""
     if number is None:
@@ -172,6 +178,12 @@ def day(moment: datetime | None) -> SafeString | str:
 
 
 @register.filter
+def month(period: str) -> str:
+    """2026-10 as October 2026."""
+    return date_format(date.fromisoformat(f"{period}-01"), "F Y")
+
+
+@register.filter
 def ago(moment: datetime | None) -> SafeString | str:
     """Short and relative: just now, 5 min ago, 3 h ago, else the day."""
     if moment is None:
@@ -233,3 +245,9 @@ def query(context: template.Context, **changes: Any) -> str:
         else:
             parameters[name] = str(value)
     return f"?{parameters.urlencode()}" if parameters else "?"
+
+
+@register.simple_tag(takes_context=True)
+def narrowed(context: template.Context, name: str, value: object) -> str:
+    """The page's query string with one more filter, whose name is only known to the view."""
+    return query(context, **{name: value})

@@ -32,6 +32,7 @@ PAGES: dict[str, tuple[str | None, str | None]] = {
     "playground_shared": (ALL, None),
     "playground_share_end": (None, "oad"),
     "catalog": (ALL, None),
+    "model": (ALL, None),
     "api_keys": (ALL, None),
     "api_key_new": (None, "oad"),
     "api_key": (ALL, "oad"),
@@ -225,6 +226,7 @@ OPERATOR_REST: dict[str, str] = {
     "operator_operations": "GET",
     "operator_capacity": "GET",
     "operator_reconciliation": "GET",
+    "operator_compared_call": "GET",
     "operator_reconciliation_file": "GET",
     "operator_period_closes": "post",
     "operator_retention": "GET",
@@ -313,7 +315,8 @@ def test_page_opens_for_whom_the_table_names(name: str, world: World) -> None:
 def test_rows_of_another_organization_are_not_there(name: str, world: World) -> None:
     """Cyd, an owner elsewhere, asks for these rows under their own organization."""
     own = {**world.arguments, "slug": world.elsewhere.slug}
-    if set(MEMBER_PAGES[name].pattern.converters) - {"project_slug"}:
+    # Projects are found by their organization; models are everybody's.
+    if set(MEMBER_PAGES[name].pattern.converters) - {"project_slug", "model_name"}:
         method = "get" if PAGES[name][0] is not None else "post"
         assert send(world.browser("outsider"), method, address_of(MEMBER_PAGES[name], own, "portal")) == 404
         missing = address_of(MEMBER_PAGES[name], unknown(world.arguments), "portal")

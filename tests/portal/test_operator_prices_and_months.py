@@ -129,6 +129,65 @@ def test_one_account_is_no_agreement_and_no_disagreement(cast: Cast, signed_in: 
     assert page.count("One account") == 4, "two columns, the call, and what it means"
 
 
+def test_a_mismatch_shows_both_accounts_the_difference_and_the_repair(cast: Cast, signed_in: Browser) -> None:
+    """Ours says 1000 in (900 cached) and 100 out, the engine 1010 (900) and 98: at $0.40, $0.10 and $2.03 a million."""
+    account, price, now = make_account(credit_nano=10**9), make_price(), timezone.now()
+    [request_id] = make_calls(account, price, started_at=now)
+    told = receipt(1, request_id, account, started_at=now, prompt_tokens=1010, completion_tokens=98)
+    apply_receipts(source="engine-1", receipts=[told])
+    browser = signed_in(cast.oda)
+    [row] = browser.get(reverse("portal:operator_reconciliation")).context["mismatches"]
+    found = row.comparison
+    assert (found.record.counts[:3], found.receipt.counts[:3]) == ((1000, 900, 100), (1010, 900, 98))
+    assert found.difference[:3] == (10, 0, -2)
+    assert (found.record.cost_nano, found.receipt.cost_nano) == (333_000, 332_940)
+    assert found.difference_nano == found.adjustments[0].cost_nano == -60
+    assert found.corrected.counts == found.receipt.counts
+    page = browser.get(reverse("portal:operator_call", args=[request_id])).content.decode()
+    for text in ("1,010", "+10", "-2", "engine-1#1", "corrected by an entry of its own"):
+        assert text in page
+    api = browser.get(reverse("api:operator_compared_call", args=[request_id])).json()
+    assert (api["difference"]["output_tokens"], api["repair"]) == (-2, "adjusted")
+    assert api["cost_difference"] == api["corrections"][0]["cost"] == "-0.000000060"
+    listed = browser.get(reverse("api:operator_reconciliation")).json()["mismatches"]
+    assert [(each["request_id"], each["repair"]) for each in listed] == [(str(request_id), "adjusted")]
+
+
+def test_what_reconciliation_wrote_itself_is_no_account_of_ours(cast: Cast, signed_in: Browser) -> None:
+    account, price, now = make_account(credit_nano=10**9), make_price(), timezone.now()
+    left = opening(account, price, gateway_id="gone", started_at=now)
+    open_records([left])
+    note_gateway_end("gone")
+    unknown_tenant, unrecorded = uuid.uuid4(), uuid.uuid4()
+    told = [
+        receipt(1, left.request_id, account, started_at=now),
+        receipt(2, unrecorded, account, started_at=now),
+        receipt(3, unknown_tenant, tenant="nobody", started_at=now),
+    ]
+    apply_receipts(source="engine-1", receipts=told, grace=timedelta())
+    found = {
+        row.mismatch.request_id: (row.comparison.record, str(row.comparison.repair), row.mismatch.is_settled)
+        for row in signed_in(cast.oda).get(reverse("portal:operator_reconciliation")).context["mismatches"]
+    }
+    assert found == {
+        left.request_id: (None, "finished", True),
+        unrecorded: (None, "recorded", True),
+        unknown_tenant: (None, "", False),
+    }
+    page = signed_in(cast.oda).get(reverse("portal:operator_call", args=[unknown_tenant])).content.decode()
+    assert "no organization of ours" in page
+    assert signed_in(cast.oda).get(reverse("portal:operator_call", args=[uuid.uuid4()])).status_code == 404
+
+
+def test_a_call_without_a_receipt_shows_ours_alone(cast: Cast, signed_in: Browser) -> None:
+    account, price, now = make_account(credit_nano=10**9), make_price(), timezone.now()
+    [request_id] = make_calls(account, price, started_at=now)
+    [row] = signed_in(cast.oda).get(reverse("portal:operator_reconciliation")).context["mismatches"]
+    assert (row.mismatch.request_id, row.comparison.receipt, row.comparison.difference) == (request_id, None, None)
+    assert row.comparison.record.cost_nano == 333_000
+    assert "No receipt has come" in row.explanation
+
+
 def test_the_running_month_stays_open(cast: Cast, signed_in: Browser) -> None:
     period = f"{timezone.now():%Y-%m}"
     signed_in(cast.oda).post(reverse("portal:operator_period_close"), {"period": period, "waiver": "x"})

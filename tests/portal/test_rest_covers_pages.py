@@ -35,6 +35,7 @@ COVERED: dict[str, tuple[list[str] | Because | None, list[str] | Because | None]
     "playground_shared": (OF_A_BROWSER, None),
     "playground_share_end": (None, OF_A_BROWSER),
     "catalog": (["get prices"], None),
+    "model": (["get prices", "get usage_summary"], None),
     "api_keys": (["get keys"], None),
     "api_key_new": (None, ["post keys"]),
     "api_key": (["get key", "get retired_secrets"], ["patch key"]),
@@ -104,6 +105,7 @@ ELSEWHERE: dict[str, str | Because] = {
     "front": Because("For visitors."),
     "home": Because("Sends a person to their organization."),
     "models": "GET /api/models",
+    "public_model": "GET /api/models",
     "organization_new": "POST /api/organizations",
     "invitation": Because("The link in a mail proves who opens it: a person joins, not a program in their name."),
     "profile": Because("A person's own account; GET /api/me shows it, a management key does not change its maker."),
@@ -176,6 +178,7 @@ OPERATOR: dict[str, tuple[list[str] | Because | None, list[str] | Because | None
     "operator_event_replay": (None, ["post payment_event_replay"]),
     "operator_retention": (["get retention"], None),
     "operator_reconciliation": (["get reconciliation"], None),
+    "operator_call": (["get compared_call"], None),
     "operator_reconciliation_csv": (["get reconciliation_file"], None),
     "operator_period_close": (None, ["post period_closes"]),
 }

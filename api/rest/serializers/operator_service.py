@@ -8,6 +8,7 @@ from rest_framework import serializers
 
 from api.rest.serializers.access import AuditEventSerializer, AuditQuery
 from api.rest.serializers.money import NanoField
+from billing.reconciliation.comparison import Comparison
 from portal.operations.selectors import GROUPS, RANGES
 
 
@@ -94,12 +95,58 @@ class OrganizationRateSerializer(CountsSerializer):
     organization = serializers.CharField(allow_null=True, help_text="Slug; null: nobody we know.")
 
 
+class TokensSerializer(serializers.Serializer[Any]):
+    input_tokens = serializers.IntegerField(source="prompt_tokens", help_text="Cached ones included.")
+    cached_tokens = serializers.IntegerField()
+    output_tokens = serializers.IntegerField(source="completion_tokens", help_text="Reasoning included.")
+    reasoning_tokens = serializers.IntegerField()
+
+
+class AccountSerializer(serializers.Serializer[Any]):
+    """What one side says of a call."""
+
+    status = serializers.CharField()
+    error_code = serializers.CharField()
+    tokens = TokensSerializer(source="counts")
+    cost = NanoField(source="cost_nano", allow_null=True, help_text="At the price of the record; null: no price known.")
+
+
+class CorrectionSerializer(serializers.Serializer[Any]):
+    reason = serializers.CharField()
+    cost = NanoField(source="cost_nano")
+    created_at = serializers.DateTimeField()
+
+
 class MismatchSerializer(serializers.Serializer[Any]):
+    """A call with both accounts; null where that side has none."""
+
     request_id = serializers.UUIDField()
     organization = serializers.CharField(allow_null=True)
     match_class = serializers.CharField()
     is_settled = serializers.BooleanField()
     age_s = serializers.IntegerField()
+    currency = serializers.CharField()
+    record = AccountSerializer(allow_null=True, help_text="Ours, as it was written.")
+    receipt = AccountSerializer(allow_null=True, help_text="The engine's.")
+    corrected = AccountSerializer(allow_null=True, help_text="Ours, with its corrections.")
+    difference = TokensSerializer(allow_null=True, help_text="The engine's counts less ours.")
+    cost_difference = NanoField(allow_null=True)
+    repair = serializers.CharField(help_text="adjusted, finished, recorded, or empty: nothing was done.")
+    corrections = CorrectionSerializer(many=True)
+    note = serializers.CharField(help_text="Why a receipt could not be used.")
+
+
+def compared(found: Comparison | None) -> dict[str, Any]:
+    """The accounts of a mismatch as its serializer takes them."""
+    if found is None:
+        empty = dict.fromkeys(("record", "receipt", "corrected", "difference", "cost_difference"))
+        return {**empty, "currency": "", "repair": "", "corrections": [], "note": ""}
+    return {
+        **{name: getattr(found, name) for name in ("currency", "record", "receipt", "corrected", "difference", "note")},
+        "cost_difference": found.difference_nano,
+        "repair": found.repair.value,
+        "corrections": found.adjustments,
+    }
 
 
 class CloseSerializer(serializers.Serializer[Any]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from django.http.response import HttpResponseBase
 from django.utils import timezone
@@ -18,6 +19,7 @@ from api.rest.serializers.operator_service import (
     CapacitySerializer,
     CloseSerializer,
     CountsSerializer,
+    MismatchSerializer,
     NewCloseSerializer,
     OperationsQuery,
     OperationsSerializer,
@@ -26,6 +28,7 @@ from api.rest.serializers.operator_service import (
     RetentionSerializer,
     ServiceAuditEventSerializer,
     ServiceAuditQuery,
+    compared,
 )
 from billing.reconciliation import periods
 from billing.usage.partitions import retired_months
@@ -38,6 +41,7 @@ from portal.operations.forms import CapacityForm, ViewForm
 from portal.operator import rows, selectors, services
 from portal.operator.forms import PeriodForm
 from portal.operator.reconciliation_views import rates_response
+from portal.retention import kept
 
 TAG = "operator: service"
 
@@ -80,6 +84,17 @@ def _named(row: Any, tenant: Any, **more: Any) -> dict[str, Any]:
     return {**figures, "organization": None if tenant is None else tenant.slug, **more}
 
 
+def _mismatch(row: selectors.MismatchRow) -> dict[str, Any]:
+    return {
+        "request_id": row.mismatch.request_id,
+        "organization": row.organization and row.organization.slug,
+        "match_class": row.mismatch.match_class,
+        "is_settled": row.mismatch.is_settled,
+        "age_s": int(row.mismatch.age.total_seconds()),
+        **compared(row.comparison),
+    }
+
+
 class Reconciliation(OperatorView):
     @extend_schema(operation_id="operator_show_reconciliation", tags=[TAG], responses=ReconciliationSerializer)
     def get(self, request: Request) -> Response:
@@ -89,20 +104,17 @@ class Reconciliation(OperatorView):
             "all": found.all,
             "days": found.days,
             "organizations": [_named(rate, tenant) for rate, tenant in found.differing],
-            "mismatches": [
-                _named(
-                    row,
-                    tenant,
-                    request_id=row.request_id,
-                    match_class=row.match_class,
-                    is_settled=row.is_settled,
-                    age_s=int(row.age.total_seconds()),
-                )
-                for row, _, tenant in found.mismatches
-            ],
+            "mismatches": [_mismatch(row) for row in found.mismatches],
             "closes": periods.closes(),
         }
         return Response(ReconciliationSerializer(shown).data)
+
+
+class ComparedCall(OperatorView):
+    @extend_schema(operation_id="operator_show_call", tags=[TAG], responses=MismatchSerializer)
+    def get(self, request: Request, request_id: UUID) -> Response:
+        """Both accounts of one call: our record, the engine's receipt, the difference and what was done about it."""
+        return Response(MismatchSerializer(_mismatch(rows.compared_call(request_id))).data)
 
 
 class ReconciliationFile(OperatorView):
@@ -138,9 +150,7 @@ class Retention(OperatorView):
     def get(self, request: Request) -> Response:
         """What is kept how long, which months of usage records would go, and which went."""
         shown = {
-            "kept": [
-                {"what": what, "how_long": how_long, "setting": setting} for what, how_long, setting in selectors.kept()
-            ],
+            "kept": [{"what": what, "how_long": how_long, "setting": setting} for what, how_long, setting in kept()],
             "old": selectors.old_partitions(),
             "gone": retired_months(),
         }
