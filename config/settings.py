@@ -78,6 +78,7 @@ MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
+    "portal.plain_text.PlainTextMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "portal.language.ReaderLanguageMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",

@@ -15,5 +15,8 @@ urlpatterns = [
     path("", include("api.urls")),
     path("", include("portal.urls")),
 ]
+# Outside of any view of theirs, programs are told in JSON and people on a page.
+handler400 = "api.rest.handlers.bad_request"
 handler403 = "portal.home.views.forbidden"
-handler404 = "portal.home.views.not_found"
+handler404 = "api.rest.handlers.not_found"
+handler500 = "api.rest.handlers.server_error"

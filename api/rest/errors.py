@@ -7,6 +7,7 @@ from typing import Any
 
 from rest_framework import exceptions, status
 from rest_framework.response import Response
+from rest_framework.settings import api_settings
 from rest_framework.views import APIView, exception_handler
 
 from billing.errors import (
@@ -33,6 +34,8 @@ _CODES = {
     415: "unsupported_media_type",
     429: "rate_limit_exceeded",
 }
+# What is wrong with a body as a whole stands under no field.
+_WHOLE = api_settings.NON_FIELD_ERRORS_KEY
 # Wrong in what was sent; every other refusal of a service is of a state that does not allow it.
 _BAD_INPUT = (
     NameHoldsKey,
@@ -58,7 +61,7 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
     """The answer to an exception, or None for what is not a refusal."""
     if isinstance(error, PortalError | BillingError):
         code = status.HTTP_400_BAD_REQUEST if isinstance(error, _BAD_INPUT) else status.HTTP_409_CONFLICT
-        return Response(_body(str(error), code, error.code), status=code)
+        return Response(body_of(str(error), code, error.code), status=code)
     found = exception_handler(error, context)
     if found is None:
         return None
@@ -66,7 +69,7 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
     if isinstance(error, exceptions.ValidationError):
         param, message = next(_faults(error.detail, ""))
     elif isinstance(error, TwoFactorNeeded):
-        found.data = _body(str(error), found.status_code, "two_factor_required")
+        found.data = body_of(str(error), found.status_code, "two_factor_required")
         return found
     else:
         # Django's own 403 and 404 carry the reason that `portal/access.py` gave.
@@ -74,11 +77,11 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
             str(error) if not isinstance(error, exceptions.APIException) and str(error) else str(found.data["detail"])
         )
     fallback = "invalid_request" if found.status_code < 500 else "server_error"
-    found.data = _body(message, found.status_code, _CODES.get(found.status_code, fallback), param)
+    found.data = body_of(message, found.status_code, _CODES.get(found.status_code, fallback), param)
     return found
 
 
-def _body(message: str, status_code: int, code: str, param: str | None = None) -> dict[str, Any]:
+def body_of(message: str, status_code: int, code: str, param: str | None = None) -> dict[str, Any]:
     kind = "invalid_request_error" if status_code < 500 else "server_error"
     return {"error": {"message": redact(message), "type": kind, "param": param or None, "code": code}}
 
@@ -92,4 +95,4 @@ def _faults(detail: Any, path: str) -> Iterator[tuple[str, str]]:
         for inner in detail:
             yield from _faults(inner, path)
     else:
-        yield path, str(detail)
+        yield path.removesuffix(_WHOLE).removesuffix("."), str(detail)
