@@ -42,18 +42,33 @@ INSERT INTO billing_match_hour (start)
 SELECT generate_series(%(start)s::timestamptz, %(end)s::timestamptz - interval '1 hour', interval '1 hour')
 ON CONFLICT DO NOTHING
 """
+# Hours that follow each other are as far from their number in the row.
+_RANGES = """
+SELECT MIN(start), MAX(start) + interval '1 hour'
+  FROM (SELECT start, start - interval '1 hour' * row_number() OVER (ORDER BY start) AS run
+          FROM billing_match_hour hour WHERE start >= %s AND start <= %s {which}) hours
+ GROUP BY run ORDER BY 1
+"""
+_WITH_RECEIPTS = f"""
+AND NOT EXISTS (SELECT 1 FROM billing_match_rollup rollup
+                 WHERE rollup.start = hour.start AND organization_id = {ALL} AND gateway_only > 0)
+"""  # noqa: S608 - constants only
+
+# From, and until without.
+Range = tuple[datetime, datetime]
 
 
 def roll_hours(*, now: datetime) -> int:
     """Roll up every hour that is due, newest first, a transaction for a run of hours; returns how many hours."""
     end = _floor(now - SETTLING)
     count = 0
-    for since, until in reversed(list(gaps(end - ROLLED_BACK, end))):
+    start = end - ROLLED_BACK
+    for since, until in reversed(list(gaps(start, end, rolled_ranges(start, end)))):
         while since < until:
-            start = max(since, until - LONGEST_RUN)
-            _roll(start, until)
-            count += (until - start) // HOUR
-            until = start
+            first = max(since, until - LONGEST_RUN)
+            _roll(first, until)
+            count += (until - first) // HOUR
+            until = first
     return count
 
 
@@ -67,21 +82,21 @@ def _roll(start: datetime, end: datetime) -> None:
         cursor.execute(_MARK, period)
 
 
-def rolled_hours(start: datetime, end: datetime) -> list[datetime]:
-    """The whole hours of [start, end) whose rates stand in the rollups, in order."""
+def rolled_ranges(start: datetime, end: datetime, *, with_receipts: bool = False) -> list[Range]:
+    """The whole hours of [start, end) whose rates stand in the rollups, in order, neighbours together; `with_receipts`:
+    those alone in which no call lacks its receipt. One query."""
+    which = _WITH_RECEIPTS if with_receipts else ""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT start FROM billing_match_hour WHERE start >= %s AND start <= %s ORDER BY start", [start, end - HOUR]
-        )
-        return [row[0] for row in cursor.fetchall()]
+        cursor.execute(_RANGES.format(which=which), [start, end - HOUR])
+        return cursor.fetchall()
 
 
-def gaps(start: datetime, end: datetime, rolled: list[datetime] | None = None) -> Iterator[tuple[datetime, datetime]]:
-    """The parts of [start, end) that are not rolled up."""
-    for hour in rolled_hours(start, end) if rolled is None else rolled:
-        if start < hour:
-            yield start, hour
-        start = hour + HOUR
+def gaps(start: datetime, end: datetime, rolled: list[Range]) -> Iterator[Range]:
+    """The parts of [start, end) outside these ranges."""
+    for since, until in rolled:
+        if start < since:
+            yield start, since
+        start = until
     if start < end:
         yield start, end
 

@@ -15,7 +15,8 @@ from uuid import UUID
 from django.db import connection
 
 from billing.reconciliation.calls import CALLS, CALLS_OF, CLASSES, COUNTS
-from billing.reconciliation.rollups import ALL, NOBODY, gaps, rolled_hours
+from billing.reconciliation.models import Receipt
+from billing.reconciliation.rollups import ALL, NOBODY, gaps, rolled_ranges
 
 
 @dataclass(frozen=True)
@@ -105,16 +106,17 @@ Key = tuple[Any, ...]
 
 def _read(start: datetime, end: datetime, keys: Sequence[str], rolled_keys: Sequence[str], which: str) -> Iterable[Key]:
     """Rows of keys and counts, some keys more than once. `which` picks rows of the rollups."""
-    hours = rolled_hours(start, end)
+    rolled = rolled_ranges(start, end)
     places = ", ".join(str(place) for place in range(1, len(keys) + 1))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {', '.join(rolled_keys)}, {_SUMS} FROM billing_match_rollup"  # noqa: S608 - constants only
-            f" WHERE start = ANY(%s) AND {which} GROUP BY {places}",
-            [hours],
+            f"SELECT {', '.join(rolled_keys)}, {_SUMS}"  # noqa: S608 - constants only
+            " FROM unnest(%s::timestamptz[], %s::timestamptz[]) AS rolled (since, until)"
+            f" JOIN billing_match_rollup ON start >= since AND start < until AND {which} GROUP BY {places}",
+            [[since for since, _ in rolled], [until for _, until in rolled]],
         )
         yield from cursor.fetchall()
-        for since, until in gaps(start, end, hours):
+        for since, until in gaps(start, end, rolled):
             cursor.execute(
                 f"WITH {CALLS} SELECT {', '.join(keys)}, {COUNTS} FROM calls GROUP BY {places}",  # noqa: S608
                 {"start": since, "end": until},
@@ -193,7 +195,7 @@ def mismatches(start: datetime, end: datetime, *, now: datetime, limit: int = 20
             cursor.execute(_OF_RECEIPTS, {**period, "request_ids": request_ids})
             found += cursor.fetchall()
         missing = 0
-        for since, until in reversed(_ranges_without_receipts(start, end)):
+        for since, until in reversed(list(gaps(start, end, rolled_ranges(start, end, with_receipts=True)))):
             cursor.execute(_WITHOUT_RECEIPT, {"start": since, "end": until, "limit": limit})
             rows = cursor.fetchall()
             found, missing = found + rows, missing + len(rows)
@@ -206,14 +208,10 @@ def mismatches(start: datetime, end: datetime, *, now: datetime, limit: int = 20
     ]
 
 
-def _ranges_without_receipts(start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
-    """What is not rolled up, and the rolled hours in which some call has no receipt; neighbours together."""
-    hours = rolled_hours(start, end)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT start FROM billing_match_rollup WHERE start = ANY(%s) AND organization_id = {ALL}"  # noqa: S608
-            " AND gateway_only > 0",
-            [hours],
-        )
-        lacking = {row[0] for row in cursor.fetchall()}
-    return list(gaps(start, end, [hour for hour in hours if hour not in lacking]))
+def receipt_of(organization_id: int, request_id: UUID) -> Receipt | None:
+    """What the engine or upstream said of a request of the organization, the served one first. None: nothing yet, or it
+    keeps no receipts. One query."""
+    found = Receipt.objects.filter(request_id=request_id, organization_id=organization_id).exclude(
+        match_class="pending"
+    )
+    return found.order_by("status", "id").first()

@@ -54,7 +54,7 @@ def months() -> Iterator[None]:
 def test_books_rollups_and_invoices_agree_and_a_second_seeding_is_refused(months: None) -> None:
     output = StringIO()
     call_command("seed_scale", stdout=output, **SIZE)
-    assert "500 of 500 usage records" in output.getvalue()
+    assert "usage records 1 to 500 of 500" in output.getvalue()
     assert (Organization.objects.count(), ApiKey.objects.count(), UsageRecord.objects.count()) == (12, 2000, 500)
     keys = Organization.objects.annotate(keys=Count("api_keys")).order_by("id").values_list("keys", flat=True)
     assert list(keys) == sorted(keys, reverse=True)

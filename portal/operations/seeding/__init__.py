@@ -1,23 +1,21 @@
 """Fills a database with as much as a large service has, for measuring pages: always the same for the same arguments.
 
-Rows go in by COPY and INSERT ... SELECT with the triggers off, since one at a time would take days; then the
-projections are computed from what was written, so that the books of a seeded database balance (`rebuild_balances
---compare`, `rebuild_rollups --compare`). An organization's size follows its rank: the first has a tenth of everything,
-the last almost nothing. An interrupted run leaves nothing behind, and can be begun again.
+Rows go in by COPY and INSERT ... SELECT from two sessions with the triggers off, since one at a time would take days;
+then the projections are computed from what was written, so that the books of a seeded database balance
+(`rebuild_balances --compare`, `rebuild_rollups --compare`). An organization's size follows its rank: the first has a
+tenth of everything, the last almost nothing. An interrupted run leaves a part behind: its database is for dropping.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
 
 from django.apps import apps
-from django.db import connection, transaction
+from django.db import connection
 
 from billing.ledger import audit
 from billing.reconciliation.rollups import roll_hours
-from billing.rollups.services import ROLLUP_TABLES, fill_day, take_pending
 from billing.usage.adjustments import Counts, adjust_record
 from billing.usage.partitions import make_partitions
 from portal.operations.seeding.activity import make_activity
@@ -25,14 +23,13 @@ from portal.operations.seeding.calls import make_calls
 from portal.operations.seeding.indexes import without_indexes
 from portal.operations.seeding.invoices import make_invoices
 from portal.operations.seeding.months import join_months, make_months
-from portal.operations.seeding.plan import Say, Size, slug_of
+from portal.operations.seeding.plan import Made, Say, Size, slug_of
+from portal.operations.seeding.rollups import make_rollups
 from portal.operations.seeding.samples import make_samples
+from portal.operations.seeding.sessions import fast_session, run_together
 from portal.operations.seeding.tenants import make_tenants
 
 __all__ = ["AlreadySeeded", "Size", "seed"]
-
-# For this connection, while it seeds: millions of rows are sorted and indexed at a time.
-_SETTINGS = {"work_mem": "256MB", "maintenance_work_mem": "1GB", "jit": "off", "synchronous_commit": "off"}
 
 
 class AlreadySeeded(Exception):
@@ -42,37 +39,36 @@ class AlreadySeeded(Exception):
 def seed(size: Size, *, say: Say) -> None:
     """All of it. Raises AlreadySeeded when the database has a seeded organization, or any usage record."""
     _refuse_another()
-    with _settings():
-        with transaction.atomic(), _triggers_off():
-            _fill(size, say)
+    with fast_session():
+        make_months(size.months())
+        made = make_tenants(size, say)
+        _fill(size, made, say)
         make_partitions(now=size.end)
+        _analyze()
+        audit.rebuild()
+        say("balances computed")
+    with fast_session(triggers=True):
         say(f"{_correct_differing(size.end):,} records corrected by their receipts")
-        take_pending(now=size.end)
-        say(f"match rates of {roll_hours(now=size.end):,} hours")
-        _analyze(vacuum=True)
-        say("vacuumed and analyzed")
+        make_rollups(size, say, beside=[lambda: f"match rates of {roll_hours(now=size.end):,} hours"])
+        _vacuum(say)
 
 
-def _fill(size: Size, say: Say) -> None:
+def _fill(size: Size, made: Made, say: Say) -> None:
     months = size.months()
-    make_months(months)
-    made = make_tenants(size, say)
-    with without_indexes("billing_ledger_transaction", "billing_ledger_entry", "billing_receipt"):
+    with without_indexes("billing_ledger_transaction", "billing_ledger_entry", "billing_receipt", say=say):
         first_invoices = make_calls(size, made, say)
-    say("ledger and receipts indexed")
-    make_invoices(months, first_invoices, made.organization_ids, say)
-    join_months(months)
-    say("usage records indexed")
-    make_samples(size, made, say)
-    make_activity(size, made, say)
-    _analyze()
-    audit.rebuild()
-    say("balances computed")
-    with without_indexes(*ROLLUP_TABLES):
-        for number in range(size.days + 1):
-            day = size.start + timedelta(days=number)
-            say(f"rollups of {day:%Y-%m-%d}: {fill_day(day, now=size.end):,} records")
-    say("rollups indexed")
+        make_samples(size, made, say)
+
+    def finish_months() -> str:
+        make_invoices(months, first_invoices, made.organization_ids, say)
+        join_months(months)
+        return "usage records indexed"
+
+    def make_rest() -> str:
+        make_activity(size, made, say)
+        return ""
+
+    run_together([finish_months, make_rest], say)
 
 
 def _refuse_another() -> None:
@@ -82,31 +78,29 @@ def _refuse_another() -> None:
         raise AlreadySeeded("This database has usage records of its own; seed one that has none.")
 
 
-def _analyze(*, vacuum: bool = False) -> None:
+def _analyze() -> None:
     """Without it the planner takes the full tables for empty ones."""
     with connection.cursor() as cursor:
-        cursor.execute("VACUUM (ANALYZE)" if vacuum else "ANALYZE")
+        cursor.execute("ANALYZE")
 
 
-@contextmanager
-def _settings() -> Iterator[None]:
+def _vacuum(say: Say) -> None:
+    """The largest tables first. What is all visible can be read from indexes alone."""
+
+    def vacuum(table: str) -> str:
+        with connection.cursor() as cursor:
+            cursor.execute(f'VACUUM (ANALYZE) "{table}"')
+        return ""
+
     with connection.cursor() as cursor:
-        for name, value in _SETTINGS.items():
-            cursor.execute(f"SET {name} = '{value}'")
-        try:
-            yield
-        finally:
-            if not connection.needs_rollback:
-                for name in _SETTINGS:
-                    cursor.execute(f"RESET {name}")
-
-
-@contextmanager
-def _triggers_off() -> Iterator[None]:
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        yield
-        cursor.execute("SET LOCAL session_replication_role = DEFAULT")
+        cursor.execute(
+            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+            " ORDER BY relpages DESC"
+        )
+        tables = [row[0] for row in cursor.fetchall()]
+    run_together([partial(vacuum, table) for table in tables], say)
+    _analyze()
+    say("vacuumed and analyzed")
 
 
 def _correct_differing(now: datetime) -> int:

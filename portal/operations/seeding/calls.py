@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 
-from portal.operations.seeding.copying import ids_of, next_id
+from portal.operations.seeding.copying import next_id
 from portal.operations.seeding.months import table_of
 from portal.operations.seeding.plan import (
     DAILY_SWING,
@@ -24,6 +25,7 @@ from portal.operations.seeding.plan import (
     Say,
     Size,
 )
+from portal.operations.seeding.sessions import run_together
 
 # Every so many calls, the call at that place.
 DIFFERING, UNFINISHED, WITHOUT_RECEIPT = (40_000, 7), (8_000, 11), (250_000, 3)
@@ -106,12 +108,12 @@ INSERT INTO billing_ledger_transaction (id, kind, key, reason, created_at)
 SELECT %(transaction)s + n, 'usage', 'usage:' || request_id, '', finished_at FROM seeding_call WHERE status <> 'failed'
 """
 _ENTRIES = """
-INSERT INTO billing_ledger_entry (transaction_id, account_id, grant_id, amount_nano)
-SELECT %(transaction)s + n, account_id, entry.grant_id, amount_nano
+INSERT INTO billing_ledger_entry (id, transaction_id, account_id, grant_id, amount_nano)
+SELECT %(entry)s + 2 * n + place, %(transaction)s + n, account_id, entry.grant_id, amount_nano
   FROM seeding_call CROSS JOIN LATERAL (
-    VALUES (credit_account_id, seeding_call.grant_id, -(input_cost + cached_cost + output_cost)),
-           (%(revenue)s::bigint, NULL::bigint, input_cost + cached_cost + output_cost)
-  ) entry (account_id, grant_id, amount_nano) WHERE status <> 'failed'
+    VALUES (0, credit_account_id, seeding_call.grant_id, -(input_cost + cached_cost + output_cost)),
+           (1, %(revenue)s::bigint, NULL::bigint, input_cost + cached_cost + output_cost)
+  ) entry (place, account_id, grant_id, amount_nano) WHERE status <> 'failed'
 """
 
 
@@ -121,12 +123,12 @@ def _is_at(place: tuple[int, int]) -> str:
 
 _RECEIPTS = f"""
 INSERT INTO billing_receipt (
-    source, sequence, request_id, tenant, organization_id, model, status, prompt_tokens, cached_tokens,
+    id, source, sequence, request_id, tenant, organization_id, model, status, prompt_tokens, cached_tokens,
     completion_tokens, reasoning_tokens, error_code, started_at, finished_at, ttft_ms, received_at, match_class,
     is_settled, note)
-SELECT 'seed-' || deployment_id, n + 1, request_id, organization_id::text, organization_id, model, status, prompt,
-       cached, completion + CASE WHEN {_is_at(DIFFERING)} THEN {TOKENS_MISSED} ELSE 0 END, 0, error_code, started_at,
-       finished_at, ttft_ms, finished_at + interval '5 seconds',
+SELECT %(receipt)s + n, 'seed-' || deployment_id, n + 1, request_id, organization_id::text, organization_id, model,
+       status, prompt, cached, completion + CASE WHEN {_is_at(DIFFERING)} THEN {TOKENS_MISSED} ELSE 0 END, 0,
+       error_code, started_at, finished_at, ttft_ms, finished_at + interval '5 seconds',
        CASE WHEN {_is_at(DIFFERING)} THEN 'differ' WHEN {_is_at(UNFINISHED)} THEN 'unfinished' ELSE 'equal' END,
        true, ''
   FROM seeding_call WHERE NOT ({_is_at(WITHOUT_RECEIPT)}) AND error_code <> 'engine_overloaded'
@@ -148,7 +150,6 @@ def make_calls(size: Size, made: Made, say: Say) -> dict[datetime, int | None]:
         since: next_id("billing.Invoice", size.organizations) if size.start <= since and until <= size.end else None
         for since, until in size.months()
     }
-    first_transaction = ids_of("billing.LedgerTransaction", size.records)[0]
     values: dict[str, Any] = {
         "start": size.start,
         "end": size.end,
@@ -157,7 +158,9 @@ def make_calls(size: Size, made: Made, say: Say) -> dict[datetime, int | None]:
         "records": size.records,
         "organizations": size.organizations,
         "organization": made.organization_ids[0],
-        "transaction": first_transaction,
+        "transaction": next_id("billing.LedgerTransaction", size.records),
+        "entry": next_id("billing.LedgerEntry", 2 * size.records),
+        "receipt": next_id("billing.Receipt", size.records),
         "revenue": made.revenue_account_id,
         "models": list(MODELS),
         "prices": [price.price_id for price in made.prices],
@@ -168,11 +171,13 @@ def make_calls(size: Size, made: Made, say: Say) -> dict[datetime, int | None]:
         "base_ms": [base_ms for base_ms, _ in MODELS.values()],
         "token_ms": [token_ms for _, token_ms in MODELS.values()],
     }
-    with connection.cursor() as cursor:
-        cursor.execute(_TENANTS, _tenants(made))
-        cursor.execute("ANALYZE seeding_tenant")
-        for first in range(0, size.records, RECORDS_PER_CHUNK):
-            last = min(first + RECORDS_PER_CHUNK, size.records) - 1
+    tenants = _tenants(made)
+
+    def make_chunk(first: int) -> str:
+        last = min(first + RECORDS_PER_CHUNK, size.records) - 1
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(_TENANTS, tenants)
+            cursor.execute("ANALYZE seeding_tenant")
             # The same calls for the same place, whatever came before.
             cursor.execute("SELECT setseed(%s)", [first / size.records])
             cursor.execute(_CALLS, {**values, "first": first, "last": last})
@@ -181,9 +186,11 @@ def make_calls(size: Size, made: Made, say: Say) -> dict[datetime, int | None]:
                 cursor.execute(_RECORDS.format(table=table_of(since)), {**values, **month})
             for statement in (_TRANSACTIONS, _ENTRIES, _RECEIPTS):
                 cursor.execute(statement, values)
-            cursor.execute("DROP TABLE seeding_call")
-            say(f"{last + 1:,} of {size.records:,} usage records with their ledger transactions and receipts")
-        unknown = max(1, size.records * UNKNOWN_PER_MILLION // 10**6)
+        return f"usage records {first + 1:,} to {last + 1:,} of {size.records:,}, with ledger transactions and receipts"
+
+    run_together([partial(make_chunk, first) for first in range(0, size.records, RECORDS_PER_CHUNK)], say)
+    unknown = max(1, size.records * UNKNOWN_PER_MILLION // 10**6)
+    with connection.cursor() as cursor:
         cursor.execute(_UNKNOWN_RECEIPTS, {**values, "count": unknown, "model": next(iter(MODELS))})
     return invoices
 

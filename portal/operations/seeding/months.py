@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from django.db import connection
+from django.db import connection, transaction
 
 from billing.usage.partitions import partition_sizes
 from billing.usage.request_ids import floor_of
@@ -18,6 +18,7 @@ def table_of(month: datetime) -> str:
     return f"billing_usage_record_{month:%Y_%m}"
 
 
+@transaction.atomic
 def make_months(months: Sequence[Month]) -> None:
     """Tables of these months, not of the records' table yet. What had their place there, empty, makes room."""
     made_ahead = partition_sizes()
@@ -33,6 +34,7 @@ def make_months(months: Sequence[Month]) -> None:
             )
 
 
+@transaction.atomic
 def join_months(months: Sequence[Month]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
