@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
+from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
@@ -15,14 +16,13 @@ from billing.rollups import service
 from billing.rollups.histograms import Latency
 from billing.rollups.service import Group, ServiceFilters, ServiceSums
 from portal.catalog import selectors as catalog
+from portal.operations import refusals, thresholds
 from portal.operations.gauges import COUNT_BITS, Gauge, percentile
-from portal.operations.models import DeploymentSample
+from portal.operations.present import present
 from portal.operations.services import floor
 from portal.organizations import selectors as organizations
 
 PERCENTS = (50, 95, 99)
-# A sample older than this says nothing about now.
-FRESH = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,10 @@ def view(filters: ViewFilters, *, now: datetime) -> dict[str, Any]:
         "context": _context(steps, times, chosen.step_s, now),
         "failures": _failures(steps, times),
         "gauges": _gauge_series(gauges, times),
-        "refusals": _refusals(filters.service, start, chosen, times),
-        "present": _present(filters.service, now),
+        "refusals": refusals.over_time(filters.service.organization_id, start, chosen.step_s, times),
+        "refused": refusals.by_reason(filters.service.organization_id, start),
+        "present": present(model=filters.service.model, deployment_id=filters.service.deployment_id, now=now),
+        "thresholds": thresholds.as_json(),
         "groups": _groups(filters, chosen, start, now, held),
         "sums": _sums_of(total, held),
     }
@@ -239,67 +241,6 @@ def _share(part: float | None, whole: float) -> float | None:
     return None if part is None or not whole else min(1.0, part / whole)
 
 
-# Refusals -------------------------------------------------------------------------------------------
-
-_REFUSALS = """
-SELECT extract(epoch FROM start)::bigint / %(step_s)s * %(step_s)s, code, SUM(count)::bigint
-  FROM portal_refusal_count
- WHERE grain_s IN (60, 3600) AND start >= %(start)s
-   AND (%(organization_id)s::bigint IS NULL OR organization_id = %(organization_id)s)
- GROUP BY 1, 2
-"""
-
-
-def _refusals(filters: ServiceFilters, start: datetime, chosen: Range, times: list[int]) -> dict[str, list[int]]:
-    """By reason, most frequent first. Refused calls reach no deployment, so model and deployment do not filter them."""
-    codes: dict[str, dict[int, int]] = {}
-    with connection.cursor() as cursor:
-        cursor.execute(_REFUSALS, {"step_s": chosen.step_s, "start": start, "organization_id": filters.organization_id})
-        for step, code, count in cursor.fetchall():
-            codes.setdefault(code, {})[step] = count
-    ordered = sorted(codes.items(), key=lambda item: (-sum(item[1].values()), item[0]))
-    return {code: [counts.get(at, 0) for at in times] for code, counts in ordered}
-
-
-# Now ------------------------------------------------------------------------------------------------
-
-
-def _present(filters: ServiceFilters, now: datetime) -> dict[str, Any]:
-    """The latest round of samples, added up; `sampled_at` is None when none is fresh."""
-    samples = DeploymentSample.objects.filter(taken_at__gte=now - FRESH)
-    ids = _deployment_ids(filters)
-    if ids is not None:
-        samples = samples.filter(deployment_id__in=ids)
-    latest: dict[int, list[DeploymentSample]] = {}
-    for sample in samples.order_by("-taken_at"):
-        latest.setdefault(sample.deployment_id, []).append(sample)
-    newest = [rows[0] for rows in latest.values()]
-    used, total = (sum(getattr(row, name) or 0 for row in newest) for name in ("pages_used", "pages_total"))
-    return {
-        "sampled_at": max((int(row.taken_at.timestamp()) for row in newest), default=None),
-        "streams": sum(row.active_streams for row in newest),
-        "calls": sum(row.active_calls for row in newest),
-        "running": sum(row.running or 0 for row in newest),
-        "waiting": sum(row.waiting or 0 for row in newest),
-        "capacity": sum(row.max_sequences or 0 for row in newest),
-        "pages_used": used,
-        "pages_total": total,
-        "kv": _share(used, total),
-        "output_per_s": round(sum(_rate(rows) for rows in latest.values()), 1),
-    }
-
-
-def _rate(rows: list[DeploymentSample]) -> float:
-    """Output tokens per second of one deployment, over its fresh samples (newest first)."""
-    known = [row for row in rows if row.completion_tokens is not None]
-    if len(known) < 2:
-        return 0.0
-    newest, oldest = known[0], known[-1]
-    elapsed_s = (newest.taken_at - oldest.taken_at).total_seconds()
-    # A restart in between leaves less than before: then nothing is said.
-    return max(0, (newest.completion_tokens or 0) - (oldest.completion_tokens or 0)) / elapsed_s
-
-
 # By group -------------------------------------------------------------------------------------------
 
 
@@ -327,6 +268,7 @@ def _sums_of(sums: ServiceSums, held: _Held) -> dict[str, Any]:
         "output": sums.completion_tokens,
         "failed": failed,
         "failed_share": _share(failed, sums.requests),
+        "failures": {name: count for name, count in sums.failed.items() if count},
         "cached_share": _share(sums.cached_tokens, sums.prompt_tokens),
         "context_held": round(sums.context_token_ms / 1000 / held.span_s, 1),
         "context_share": _share(sums.context_token_ms, held.token_ms),
@@ -339,15 +281,33 @@ def _sums_of(sums: ServiceSums, held: _Held) -> dict[str, Any]:
 
 def _groups(filters: ViewFilters, chosen: Range, start: datetime, now: datetime, held: _Held) -> list[dict[str, Any]]:
     rows = service.by_group(filters.group, filters.service, start, now, grain_s=chosen.group_grain_s)
-    names = _names(filters.group, [key for key, _ in rows])
-    return [{"key": key, "name": names.get(key, key), **_sums_of(sums, held)} for key, sums in rows]
+    about = _about(filters.group, [key for key, _ in rows])
+    plain = {"page": "", "only": ""}
+    return [{"key": key, "name": key, **plain, **about.get(key, {}), **_sums_of(sums, held)} for key, sums in rows]
 
 
-def _names(group: Group, keys: list[str]) -> dict[str, str]:
+def _about(group: Group, keys: list[str]) -> dict[str, dict[str, str]]:
+    """By key: its name, its operator page, and what the filter calls it; no more than is known."""
+    if group == "model":
+        return {
+            row.name: {"page": reverse("portal:operator_model", args=[row.id]), "only": row.name}
+            for row in catalog.all_models()
+        }
     if group == "deployment":
-        known = {str(row.id): f"{row.model} at {row.address}" for row in catalog.deployments()}
-        return {key: known.get(key, f"#{key}" if key != "0" else "none") for key in keys}
-    if group == "organization":
-        found = organizations.organizations_by_id([int(key) for key in keys])
-        return {str(number): organization.name for number, organization in found.items()}
-    return {}
+        return {"0": {"name": "none"}} | {
+            str(row.id): {
+                "name": f"{row.model} at {row.address}",
+                "page": reverse("portal:operator_deployment", args=[row.id]),
+                "only": str(row.id),
+            }
+            for row in catalog.deployments()
+        }
+    found = organizations.organizations_by_id([int(key) for key in keys])
+    return {
+        str(number): {
+            "name": organization.name,
+            "page": reverse("portal:operator_organization", args=[organization.slug]),
+            "only": organization.slug,
+        }
+        for number, organization in found.items()
+    }

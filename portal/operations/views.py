@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from portal import access
-from portal.operations import economics, selectors
+from portal.operations import economics, reasons, selectors
 from portal.operations.capacity import Assumptions, compute
 from portal.operations.forms import CapacityForm, ViewForm
 from portal.organizations.selectors import search_organizations
@@ -33,6 +33,7 @@ def operations(request: HttpRequest) -> HttpResponse:
         "groups": selectors.GROUPS,
         "group": filters.group,
         "group_label": selectors.GROUPS[filters.group],
+        "words": reasons.as_json(),
         "is_filtered": any(form.cleaned_data.get(name) for name in ("model", "deployment", "organization")),
     }
     return operator_page(

@@ -30,17 +30,12 @@
   };
 
   const stacked = (data) => {
-    // Each series is drawn from zero to the sum of itself and those below: the highest first, so the others show.
-    const sums = [];
-    data.series.forEach((series, index) =>
-      sums.push(series.values.map((value, at) => value + (index ? sums[index - 1][at] : 0))),
-    );
     const paths = uPlot.paths.bars({ size: [0.7, 42], radius: 0.12 });
-    const series = sums.map((_, index) => {
+    const series = data.series.map((_, index) => {
       const colour = token(`series-${index + 1}`);
       return { fill: colour, stroke: colour, width: 0, paths, points: { show: false } };
     });
-    return { values: sums.reverse(), series: series.reverse() };
+    return { values: plotting.stacked(data.series.map((series) => series.values)), series: series.reverse() };
   };
 
   const lines = (data) => ({
@@ -70,7 +65,7 @@
     const top = Math.max(...values.flat());
     const tip = plotting.tip(box, (at) => [
       label(data, at),
-      ...data.series.map((series) => `${series.label}: ${print(data, series.values[at])}`),
+      ...data.series.map((series) => [series.label, print(data, series.values[at])]),
     ]);
     box.replaceChildren();
     new uPlot(

@@ -16,6 +16,7 @@ from api import metrics
 from config.celery_metrics import _families
 from inference_grpc.core.backend import BackendInfo
 from inference_grpc.server.metrics import EngineMetrics
+from portal.operations import reasons, thresholds
 from tests.architecture.environment import ROOT
 
 DOCKER = ROOT / "docker"
@@ -76,6 +77,22 @@ def test_every_metric_that_is_asked_for_exists(path: Path) -> None:
     labels = {"gen_ai_request_model", "gen_ai_token_type", "gen_ai_operation_name"}
     asked = {name for text in expressions(path) for name in NAME.findall(re.sub(r'"[^"]*"', "", text))}
     assert asked - labels <= exported() | OTHERS
+
+
+def test_the_operations_view_turns_red_where_an_alert_is_raised() -> None:
+    rules = {
+        rule["alert"]: rule["expr"]
+        for group in yaml.safe_load(RULES.read_text())["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+    assert rules["FirstTokenSlow"].endswith(f"> {thresholds.FIRST_TOKEN_P95_S:g}")
+    assert rules["KvCacheFull"].endswith(f"> {thresholds.KV_CACHE_SHARE:g}")
+    assert rules["CallsFail"].strip().endswith(f"> {thresholds.FAILED_SHARE:g}")
+    assert rules["QueueGrows"].endswith(f"> {thresholds.QUEUE:g}")
+    refused = re.search(r'code=~"([^"]+)"', rules["CallsRefusedByService"])
+    assert refused is not None
+    assert set(refused[1].split("|")) == reasons.OURS
 
 
 def test_every_alert_has_a_runbook_of_its_name() -> None:

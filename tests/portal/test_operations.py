@@ -15,12 +15,14 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from api.errors import TABLE
 from billing.accounts.models import BillingAccount
+from billing.rollups.failures import NAMES
 from billing.rollups.service import ServiceFilters
 from billing.rollups.services import take_pending
 from billing.usage.services import open_records
 from portal.catalog.models import Deployment, Model
-from portal.operations import economics
+from portal.operations import economics, reasons
 from portal.operations.capacity import Assumptions, Demand, compute, margin
 from portal.operations.gauges import Gauge, percentile, slot_of, value_of
 from portal.operations.models import DeploymentRollup, DeploymentSample, RefusalCount
@@ -127,13 +129,30 @@ class TestView:
         assert found["sums"]["requests"] == 0
         assert json.dumps(found)
 
+    @pytest.mark.parametrize("group", ["model", "deployment", "organization"])
+    def test_a_group_leads_to_its_page_and_to_a_view_of_it(
+        self, cast: Cast, signed_in: Browser, group: Any, model: Model
+    ) -> None:
+        deployment = Deployment.objects.get(model=model)
+        account = BillingAccount.objects.get(organization=cast.organization)
+        now = timezone.now()
+        price = make_price(model.name, at=now - timedelta(days=9))
+        make_calls(account, price, started_at=now - timedelta(minutes=2), deployment_id=deployment.id)
+        take_pending(now=now)
+        browser = signed_in(cast.oda)
+        answer = browser.get(reverse("portal:operations_data"), {"group": group}).json()
+        [row] = answer["groups"]
+        assert browser.get(row["page"]).status_code == 200
+        narrowed = browser.get(reverse("portal:operations_data"), {"group": group, group: row["only"]}).json()
+        assert [each["key"] for each in narrowed["groups"]] == [row["key"]]
+
     def test_unknown_filters_are_refused_by_name(self, cast: Cast, signed_in: Browser) -> None:
         answer = signed_in(cast.oda).get(reverse("portal:operations_data"), {"organization": "nobody"})
         assert answer.status_code == 400
         assert "organization" in answer.json()["errors"]
 
     def test_it_takes_few_queries(self, db: None, django_assert_max_num_queries: Any) -> None:
-        with django_assert_max_num_queries(10):
+        with django_assert_max_num_queries(12):
             view(ViewFilters(group="organization", service=ServiceFilters(model="m")), now=NOW)
 
 
@@ -158,7 +177,12 @@ class TestSamples:
         assert (gauges["kv"]["p50"][point], gauges["kv"]["p99"][point]) == (0.2, 0.8)
         assert (gauges["running"][point], gauges["waiting"][point], gauges["streams"][point]) == (4, 1, 1)
         assert (gauges["prefix_hit"][point], gauges["acceptance"][point]) == (0.5, 0.8)
-        assert found["present"] | {"output_per_s": 0} == {
+        present = dict(found["present"])
+        [row] = present.pop("deployments")
+        assert (row["state"], row["running"], row["kv"], row["output_per_s"]) == ("answers", 4, 0.8, 30.0)
+        assert present | {"output_per_s": 0} == {
+            "engines": 1,
+            "answering": 1,
             "sampled_at": int(start.timestamp()) + 10,
             "streams": 1,
             "calls": 1,
@@ -171,6 +195,25 @@ class TestSamples:
             "output_per_s": 0,
         }
         assert found["present"]["output_per_s"] == 30.0
+
+    def test_an_engine_that_fell_silent_adds_nothing_to_now(self, db: None) -> None:
+        deployment = Deployment.objects.get(model=make_model())
+        for seconds in (0, 5, 10):
+            sample = figures(completion_tokens=100 * seconds)
+            record_samples({deployment.id: sample}, now=NOW - timedelta(seconds=20 - seconds))
+        assert view(ViewFilters(), now=NOW)["present"]["output_per_s"] == 100.0
+        record_samples({deployment.id: None}, now=NOW - timedelta(seconds=5))
+        present = view(ViewFilters(), now=NOW)["present"]
+        assert (present["engines"], present["answering"], present["output_per_s"], present["kv"]) == (1, 0, 0.0, None)
+        assert [row["state"] for row in present["deployments"]] == ["silent"]
+
+    def test_a_restart_is_no_throughput(self, db: None) -> None:
+        deployment = Deployment.objects.get(model=make_model())
+        for seconds, tokens in ((0, 9000), (5, 50), (10, 150)):
+            record_samples(
+                {deployment.id: figures(completion_tokens=tokens)}, now=NOW - timedelta(seconds=20 - seconds)
+            )
+        assert view(ViewFilters(), now=NOW)["present"]["output_per_s"] == 20.0
 
     def test_a_restarted_engine_counts_from_zero(self, db: None) -> None:
         record_samples({1: figures(completion_tokens=5000)}, now=NOW)
@@ -211,6 +254,23 @@ class TestRefusals:
         assert list(found) == ["insufficient_quota", "invalid_api_key"]
         of_one = view(ViewFilters(service=ServiceFilters(organization_id=5)), now=NOW)["refusals"]
         assert {code: sum(counts) for code, counts in of_one.items()} == {"insufficient_quota": 3}
+
+    def test_each_reason_names_the_organizations_that_met_it_most(self, cast: Cast) -> None:
+        minute = NOW.replace(second=0)
+        known = cast.organization
+        counts = [(known.id, 9), (0, 4), (known.id + 900, 2), (known.id + 901, 1)]
+        rows = [Refusals(minute, "rate_limit_requests", number, count) for number, count in counts]
+        record_refusals("one", [*rows, Refusals(minute, "invalid_json", known.id, 3)])
+        first, second = view(ViewFilters(), now=NOW)["refused"]
+        assert (first["code"], first["count"]) == ("rate_limit_requests", 16)
+        page = reverse("portal:operator_organization", args=[known.slug])
+        assert first["organizations"] == [{"name": known.name, "page": page, "count": 9}]
+        assert (second["code"], second["count"]) == ("invalid_json", 3)
+
+    def test_every_refusal_and_failure_has_words(self) -> None:
+        assert set(reasons.REFUSALS) == set(TABLE)
+        assert set(reasons.FAILURES) == {*NAMES, "cancelled"}
+        assert set(reasons.OURS) < set(TABLE)
 
     def test_old_minutes_become_hours_once(self, db: None) -> None:
         hour = NOW.replace(minute=0, second=0)
