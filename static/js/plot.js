@@ -31,33 +31,45 @@ const plotting = (() => {
     box.replaceChildren(note);
   };
 
-  // `lines(at)` are the texts at that point.
-  const tip = (box, lines) => {
-    const element = document.createElement("div");
-    element.className = "chart-tip";
-    element.hidden = true;
-    const move = (plot) => {
-      const at = plot.cursor.idx;
-      element.hidden = at == null;
-      if (at == null) return;
-      element.textContent = lines(at).join("\n");
-      const left = plot.valToPos(plot.data[0][at], "x") + plot.over.offsetLeft;
-      element.style.left = `${Math.max(0, Math.min(left - element.offsetWidth / 2, box.clientWidth - element.offsetWidth))}px`;
-    };
-    return { element, hooks: { setCursor: [move] } };
-  };
-
-  // [label, text] pairs, each beside the colour of its series.
+  // [label, text] pairs, each beside the colour of its series; the text may be empty.
   const legend = (box, entries) =>
     box.replaceChildren(
       ...entries.map(([label, text], index) => {
         const entry = document.createElement("span");
         const swatch = document.createElement("span");
         swatch.className = `swatch swatch-${index + 1}`;
-        entry.append(swatch, `${label}: ${text}`);
+        entry.append(swatch, text ? `${label}: ${text}` : label);
         return entry;
       }),
     );
+
+  // Each row from zero to the sum of itself and those before it; the last comes first, so that all of them show.
+  const stacked = (rows) => {
+    const sums = [];
+    for (const [index, row] of rows.entries()) sums.push(row.map((value, at) => value + (index ? sums[index - 1][at] : 0)));
+    return sums.reverse();
+  };
+
+  // `rows(at)` are a heading and a [label, text] pair for each series at that point.
+  const tip = (box, rows) => {
+    const element = document.createElement("div");
+    element.className = "chart-tip";
+    element.hidden = true;
+    const move = (plot) => {
+      const at = plot.cursor.idx;
+      // Charts that share a cursor move together; the one under it tells.
+      element.hidden = at == null || !plot.over.matches(":hover");
+      if (element.hidden) return;
+      const [heading, ...entries] = rows(at);
+      const title = document.createElement("div");
+      title.textContent = heading;
+      legend(element, entries);
+      element.prepend(title);
+      const left = plot.valToPos(plot.data[0][at], "x") + plot.over.offsetLeft;
+      element.style.left = `${Math.max(0, Math.min(left - element.offsetWidth / 2, box.clientWidth - element.offsetWidth))}px`;
+    };
+    return { element, hooks: { setCursor: [move] } };
+  };
 
   // Again when the place or the colours have changed.
   const onChange = (element, redraw) => {
@@ -70,5 +82,5 @@ const plotting = (() => {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   };
 
-  return { locale, short, token, seconds, below, beside, empty, tip, legend, onChange };
+  return { locale, short, token, seconds, below, beside, empty, stacked, tip, legend, onChange };
 })();
