@@ -8,9 +8,10 @@ from __future__ import annotations
 from enum import StrEnum
 from types import MappingProxyType
 
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from portal.organizations.roles import Role
+from portal.organizations.roles import DESCRIPTIONS, Role
 
 
 class Permission(StrEnum):
@@ -83,3 +84,8 @@ def roles_with(permission: Permission) -> list[Role]:
 def may_grant(granter: Role, role: Role) -> bool:
     """Whether someone with the role `granter` may give, change or take `role`, for people and for management keys."""
     return PERMISSIONS[role] <= PERMISSIONS[granter]
+
+
+def role_choices(granter: Role) -> list[tuple[str, str | Promise, str | Promise]]:
+    """What someone with the role `granter` may give: each role with its name and what it means."""
+    return [(role.value, role.label, DESCRIPTIONS[role]) for role in Role if may_grant(granter, role)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db.models import Count, Q
+from django.db.models import Count, OuterRef, Q, Subquery
 
 from portal.alerts.kinds import DeliveryState
 from portal.alerts.models import Alert, AlertRule, WebhookDelivery, WebhookEndpoint
@@ -30,12 +30,16 @@ def alerts_page(
 
 
 def endpoints_of(organization: Organization) -> list[WebhookEndpoint]:
-    """With the numbers of their deliveries that wait and that failed, as `waiting` and `failed`."""
+    """With the numbers of their deliveries as `delivered`, `waiting` and `failed`, and the newest one's state as
+    `last_state`."""
+    newest = WebhookDelivery.objects.filter(endpoint=OuterRef("id")).order_by("-id").values("state")
     return list(
         WebhookEndpoint.objects.filter(organization=organization)
         .annotate(
+            delivered=Count("deliveries", filter=Q(deliveries__state=DeliveryState.DELIVERED)),
             waiting=Count("deliveries", filter=Q(deliveries__state=DeliveryState.PENDING)),
             failed=Count("deliveries", filter=Q(deliveries__state=DeliveryState.FAILED)),
+            last_state=Subquery(newest[:1]),
         )
         .order_by("id")
     )

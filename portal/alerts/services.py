@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 RULE_LIMIT = 50
 
 
-def watch_soft_limits(organization: Organization, *, actor: User) -> None:
+def watch_soft_limits(organization: Organization, *, actor: User | None) -> None:
     """One rule of the organization tells of all its soft limits; a repeat changes nothing."""
     if not AlertRule.objects.filter(organization=organization, kind=RuleKind.SOFT_LIMIT).exists():
         create_rule(organization=organization, kind=RuleKind.SOFT_LIMIT, actor=actor)
@@ -44,7 +44,7 @@ def create_rule(
     *,
     organization: Organization,
     kind: RuleKind,
-    actor: User,
+    actor: User | None,
     window: str = "",
     amount_nano: int | None = None,
     thresholds: Sequence[int] = (),

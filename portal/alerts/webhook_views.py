@@ -18,18 +18,37 @@ from portal.alerts import selectors
 from portal.alerts import webhooks as services
 from portal.alerts.delivery import BACKOFF
 from portal.alerts.forms import ChangeWebhookForm, WebhookForm
-from portal.alerts.kinds import DeliveryState
+from portal.alerts.kinds import DeliveryState, RuleKind
+from portal.alerts.models import WebhookEndpoint
+from portal.alerts.wording import failure_of
 from portal.errors import PortalError
 from portal.organizations.models import Member
 from portal.pages import member_page
 from portal.permissions import Permission
 
 
-def _page(request: HttpRequest, member: Member, form: WebhookForm, **more: Any) -> HttpResponse:
-    context = {"form": form, "endpoints": selectors.endpoints_of(member.organization)} | more
-    return member_page(
-        request, member, "alerts", "portal/alerts/webhooks.html", context, status=400 if form.errors else 200
-    )
+def _page(
+    request: HttpRequest,
+    member: Member,
+    form: WebhookForm,
+    refused: tuple[int, ChangeWebhookForm] | None = None,
+    **more: Any,
+) -> HttpResponse:
+    """`refused` is a change that was not made: the id of its webhook and the form with its errors."""
+    changes = dict([refused] if refused else [])
+    endpoints = selectors.endpoints_of(member.organization)
+    context = {
+        "form": form,
+        "events": [*((f"alert.{kind}", kind.label) for kind in RuleKind), ("webhook.test", _("A test"))],
+        "endpoints": [(each, changes.get(each.id) or _change_form(each)) for each in endpoints],
+    } | more
+    status = 400 if form.errors or refused else 200
+    return member_page(request, member, "alerts", "portal/alerts/webhooks.html", context, status=status)
+
+
+def _change_form(endpoint: WebhookEndpoint) -> ChangeWebhookForm:
+    initial = {"url": endpoint.url, "description": endpoint.description, "is_enabled": endpoint.is_enabled}
+    return ChangeWebhookForm(initial=initial, auto_id=f"id_{endpoint.id}_%s")
 
 
 @login_required
@@ -57,18 +76,19 @@ def webhooks(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def change(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
+    """What is refused is said at its field, in the dialog that opens again."""
     member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
     endpoint = access.webhook_for(request.user, slug, webhook_id, Permission.MANAGE_ALERTS)
-    form = ChangeWebhookForm(request.POST)
-    try:
-        if form.is_valid():
+    form = ChangeWebhookForm(request.POST, auto_id=f"id_{webhook_id}_%s")
+    if form.is_valid():
+        try:
             services.change(endpoint=endpoint, actor=member.user, **form.cleaned_data)
-            messages.success(request, _("The webhook is changed."))
+        except PortalError as error:
+            form.add_error("url", str(error))
         else:
-            messages.error(request, " ".join(str(error) for errors in form.errors.values() for error in errors))
-    except PortalError as error:
-        messages.error(request, str(error))
-    return redirect("portal:webhooks", slug)
+            messages.success(request, _("The webhook is changed."))
+            return redirect("portal:webhooks", slug)
+    return _page(request, member, WebhookForm(), refused=(endpoint.id, form))
 
 
 @login_required
@@ -88,7 +108,7 @@ def test(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
     member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
     endpoint = access.webhook_for(request.user, slug, webhook_id, Permission.MANAGE_ALERTS)
     delivery = services.send_test(endpoint=endpoint, actor=member.user)
-    messages.success(request, _("A test is on its way; reload to see what became of it."))
+    messages.success(request, _("A test is on its way; what becomes of it appears below."))
     return redirect("portal:delivery", slug, delivery.id)
 
 
@@ -114,7 +134,8 @@ def deliveries(request: HttpRequest, slug: str) -> HttpResponse:
         member.organization, filters, after=int(before) if before.isdigit() else None
     )
     context = {
-        "deliveries": rows,
+        "rows": [(row, failure_of(row)) for row in rows],
+        "is_filtered": bool(filters.webhook_id or filters.state),
         "next": following,
         "before": before,
         "filters": filters,
@@ -130,10 +151,13 @@ def delivery(request: HttpRequest, slug: str, delivery_id: int) -> HttpResponse:
     found = access.delivery_for(request.user, slug, delivery_id, Permission.VIEW_ALERTS)
     context = {
         "delivery": found,
+        "failure": failure_of(found),
         "body": json.dumps(json.loads(found.body), indent=2, ensure_ascii=False),
         "most_attempts": len(BACKOFF) + 1,
     }
-    return member_page(request, member, "alerts", "portal/alerts/delivery.html", context)
+    is_part = request.headers.get("HX-Request") and not request.headers.get("HX-Boosted")
+    template = "portal/alerts/_delivery.html" if is_part else "portal/alerts/delivery.html"
+    return member_page(request, member, "alerts", template, context)
 
 
 @login_required
@@ -146,5 +170,5 @@ def resend(request: HttpRequest, slug: str, delivery_id: int) -> HttpResponse:
     except PortalError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("It is sent again; reload to see what became of it."))
+        messages.success(request, _("It is sent again; what becomes of it appears below."))
     return redirect("portal:delivery", slug, delivery_id)

@@ -15,7 +15,7 @@ from portal.api_keys.services import KeyRules
 from portal.catalog.selectors import ModelInfo
 from portal.client_address import parse_network
 from portal.organizations.models import Organization, Project
-from portal.organizations.roles import DESCRIPTIONS, Role
+from portal.organizations.roles import Role
 from portal.permissions import may_grant
 
 LIFETIMES = {"": _("Never"), "7": _("In 7 days"), "30": _("In 30 days"), "90": _("In 90 days"), "365": _("In a year")}
@@ -201,9 +201,7 @@ class ManagementKeyForm(forms.Form):
         super().__init__(*args, **kwargs)
         field = self.fields["role"]
         assert isinstance(field, forms.ChoiceField)
-        field.choices = [
-            (role.value, f"{role.label}: {DESCRIPTIONS[role].lower()}") for role in Role if may_grant(granter, role)
-        ]
+        field.choices = [(role.value, role.label) for role in Role if may_grant(granter, role)]
         field.initial = Role.VIEWER.value
 
     def expires_at(self) -> datetime | None:

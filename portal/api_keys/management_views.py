@@ -9,6 +9,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
@@ -19,7 +20,7 @@ from portal.errors import PortalError
 from portal.organizations.models import Member
 from portal.organizations.roles import Role
 from portal.pages import member_page
-from portal.permissions import Permission
+from portal.permissions import Permission, role_choices
 
 # Revoked ones beyond these are in the audit log.
 SHOWN = 200
@@ -29,6 +30,7 @@ def _page(request: HttpRequest, member: Member, form: ManagementKeyForm, **more:
     context = {
         "keys": selectors.management_keys(member.organization)[:SHOWN],
         "form": form,
+        "roles": role_choices(member.role_in_force),
         "now": timezone.now(),
     }
     return member_page(
@@ -70,5 +72,5 @@ def revoke(request: HttpRequest, slug: str, key_id: int) -> HttpResponse:
     key = access.management_key_for(request.user, slug, key_id, Permission.MANAGE_MANAGEMENT_KEYS)
     access.require_grant(member, key.role)
     management.revoke(key=key, actor=member.user)
-    messages.success(request, f"The management key {key.name} is revoked.")
+    messages.success(request, _("The management key %(name)s is revoked.") % {"name": key.name})
     return redirect("portal:management_keys", slug)

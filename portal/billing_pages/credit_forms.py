@@ -14,7 +14,7 @@ from billing.exports.reports import DIVISIONS
 from billing.money import MINOR_DIGITS, to_minor
 from portal.amounts import read_nano
 
-_DIVISION_NAMES = {
+DIVISION_NAMES = {
     "project": _("Project"),
     "api_key": _("API key"),
     "member": _("Member who made the key"),
@@ -90,7 +90,7 @@ class ExportForm(forms.Form):
     file_format = forms.ChoiceField(choices=ExportFormat.choices, label=_("Format"))
     period = forms.CharField(max_length=7, label=_("Month"), widget=forms.TextInput({"type": "month"}))
     group_by = forms.ChoiceField(
-        choices=[(name, _DIVISION_NAMES[name]) for name in DIVISIONS],
+        choices=[(name, DIVISION_NAMES[name]) for name in DIVISIONS],
         required=False,
         label=_("Divided by"),
         help_text=_("For showback and chargeback."),

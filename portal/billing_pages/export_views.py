@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
-from django.utils.translation import gettext_lazy as _
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
 
 from billing.errors import ExportRefused, InvalidPeriod, RecordsRetired
 from billing.exports import focus, selectors, services
-from billing.exports.models import Export, ExportKind
+from billing.exports.models import Export, ExportKind, ExportState
 from portal import access
 from portal.api_keys import selectors as api_keys
 from portal.billing_pages import services as acts
-from portal.billing_pages.credit_forms import ExportForm
+from portal.billing_pages.credit_forms import DIVISION_NAMES, ExportForm
 from portal.billing_pages.forms import KEYS_OFFERED
 from portal.catalog import selectors as catalog
 from portal.organizations import selectors as organizations
@@ -50,13 +53,38 @@ def _page(request: HttpRequest, member: Member, form: ExportForm) -> HttpRespons
     rows = list(selectors.exports_of(member.organization_id)[:SHOWN])
     context = {
         "form": form,
-        "rows": [(row, selectors.is_downloadable(row, now=now)) for row in rows],
+        "rows": [
+            Row(row, selectors.is_downloadable(row, now=now), DIVISION_NAMES.get(row.group_by, ""), _failure(row))
+            for row in rows
+        ],
+        "kept_days": settings.EXPORT_RETENTION_DAYS,
         "is_working": any(not row.is_over for row in rows),
         "focus_version": focus.VERSION,
     }
     is_part = request.headers.get("HX-Request") and not request.headers.get("HX-Boosted")
     template = "portal/billing/_exports.html" if is_part else "portal/billing/exports.html"
     return member_page(request, member, "exports", template, context, status=400 if form.errors else 200)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An export of the list; `is_there` says whether its file is."""
+
+    export: Export
+    is_there: bool
+    division: str | Promise
+    failure: str
+
+
+def _failure(export: Export) -> str:
+    """Why it could not be made, in the reader's language: the worker that wrote it down has none."""
+    if export.state != ExportState.FAILED:
+        return ""
+    if export.error.startswith("It broke off"):
+        return _("It broke off. Make it again; if that fails too, tell the operator.")
+    return _("The invoice of %(name)s is not issued yet; use showback until it is, or another month.") % {
+        "name": export.period
+    }
 
 
 def _ask(request: HttpRequest, member: Member) -> HttpResponse:

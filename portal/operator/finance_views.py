@@ -81,7 +81,8 @@ def promo_code_switch(request: HttpRequest, promo_code_id: int) -> HttpResponse:
     actor = access.require_operator(request.user)
     found = rows.promo_code(promo_code_id)
     services.set_promo_code_active(promo_code=found, is_active=not found.is_active, actor=actor)
-    messages.success(request, f"{found} is {'off' if found.is_active else 'on'}.")
+    done = _("%(code)s is off.") if found.is_active else _("%(code)s is on.")
+    messages.success(request, done % {"code": found})
     return redirect("portal:operator_promo_codes")
 
 

@@ -10,13 +10,14 @@ from billing.usage.partitions import retired_months
 from portal import access
 from portal.operator import selectors as operator
 from portal.pages import operator_page
+from portal.retention import kept
 
 
 @login_required
 def page(request: HttpRequest) -> HttpResponse:
     access.require_operator(request.user)
     context = {
-        "kinds": operator.kept(),
+        "kinds": kept(),
         "months": settings.USAGE_RETENTION_MONTHS,
         "partitions": operator.old_partitions(),
         "retired": retired_months(),

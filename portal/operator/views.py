@@ -24,6 +24,7 @@ from portal.amounts import typed_amount
 from portal.billing_pages import periods, services
 from portal.catalog import selectors as catalog
 from portal.catalog import status
+from portal.limit_templates import selectors as limit_templates
 from portal.operator import rows
 from portal.operator import selectors as operator
 from portal.operator.forms import ActingForm, CreditForm, SuspensionForm, TermsForm
@@ -83,6 +84,8 @@ def _organization_page(request: HttpRequest, organization: Organization, **forms
         "terms_form": TermsForm(initial={"credit_limit": typed_amount(account.credit_limit_nano)}),
         "suspension_form": SuspensionForm(),
         "acting_form": ActingForm(),
+        "template_use": limit_templates.use_of(organization),
+        "templates": limit_templates.templates(),
     }
     status = 400 if any(form.errors for form in forms.values()) else 200
     return operator_page(
@@ -143,6 +146,10 @@ def change_suspension(request: HttpRequest, slug: str) -> HttpResponse:
         actor=actor,
         reason=form.cleaned_data["reason"],
     )
-    state = _("suspended; its calls are refused from now on") if is_suspended else _("active again")
-    messages.success(request, f"{organization.name} is {state}.")
+    done = (
+        _("%(name)s is suspended; its calls are refused from now on.")
+        if is_suspended
+        else _("%(name)s is active again.")
+    )
+    messages.success(request, done % {"name": organization.name})
     return redirect("portal:operator_organization", slug)

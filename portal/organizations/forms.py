@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from portal.organizations.models import Member, Organization
 from portal.organizations.origins import EXAMPLE, ORIGINS_LIMIT, parse_origin
-from portal.organizations.roles import DESCRIPTIONS, Role
+from portal.organizations.roles import Role
 from portal.permissions import may_grant
 
 TIME_ZONES = sorted(name for name in available_timezones() if "/" in name or name == "UTC")
@@ -81,9 +81,7 @@ class InvitationForm(forms.Form):
         super().__init__(*args, **kwargs)
         field = self.fields["role"]
         assert isinstance(field, forms.ChoiceField)
-        field.choices = [
-            (role.value, f"{role.label}: {DESCRIPTIONS[role].lower()}") for role in Role if may_grant(granter, role)
-        ]
+        field.choices = [(role.value, role.label) for role in Role if may_grant(granter, role)]
 
 
 class TransferForm(forms.Form):
@@ -94,9 +92,8 @@ class TransferForm(forms.Form):
         self.colleagues = {str(member.id): member for member in colleagues}
         field = self.fields["to"]
         assert isinstance(field, forms.ChoiceField)
-        labels = {role: role.label.lower() for role in Role}
         field.choices = [
-            (number, f"{member.user.get_full_name()} ({labels[Role(member.role)]})")
+            (number, f"{member.user.get_full_name()} ({Role(member.role).label})")
             for number, member in self.colleagues.items()
         ]
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
 from django.db.models import Count, F, Q, QuerySet
 from django.utils import timezone
 
+from billing.usage import selectors as usage
 from portal.organizations.models import Invitation, Member, Organization, Project
+from portal.organizations.roles import Role
 from portal.users.models import User
+
+_PROJECT_ORDER = (F("archived_at").desc(nulls_first=True), "-is_default", "name")
 
 
 def memberships_of(user: User) -> list[Member]:
@@ -23,6 +30,10 @@ def members(organization: Organization) -> QuerySet[Member]:
     return Member.objects.filter(organization=organization).select_related("user", "organization")
 
 
+def owner_count(organization: Organization) -> int:
+    return Member.objects.filter(organization=organization, role=Role.OWNER).count()
+
+
 def projects(organization: Organization) -> QuerySet[Project]:
     """To be cut into pages."""
     return Project.objects.filter(organization=organization)
@@ -36,8 +47,21 @@ def all_allowed_origins() -> set[str]:
 
 def projects_of(organization: Organization) -> list[Project]:
     """The default project first, archived ones last."""
-    order = (F("archived_at").desc(nulls_first=True), "-is_default", "name")
-    return list(Project.objects.filter(organization=organization).order_by(*order))
+    return list(Project.objects.filter(organization=organization).order_by(*_PROJECT_ORDER))
+
+
+def projects_with_keys(organization: Organization) -> list[Project]:
+    """As `projects_of`, each with the number of its keys that work, as `active_keys`."""
+    now = timezone.now()
+    works = Q(api_keys__revoked_at=None) & (Q(api_keys__expires_at=None) | Q(api_keys__expires_at__gt=now))
+    found = Project.objects.filter(organization=organization).annotate(active_keys=Count("api_keys", filter=works))
+    return list(found.order_by(*_PROJECT_ORDER))
+
+
+def project_spend(organization: Organization, *, now: datetime) -> dict[int, int]:
+    """What calls of this month cost, in nano-units, by project. The month is that of the organization's zone."""
+    start = now.astimezone(ZoneInfo(organization.time_zone)).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return {int(row.key): row.cost_nano for row in usage.summary(organization.id, start, now, "project") if row.key}
 
 
 def active_projects_of(organization: Organization) -> list[Project]:

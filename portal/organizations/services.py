@@ -17,6 +17,7 @@ from billing.credits.free import give_free_credit
 from portal.api_keys import management
 from portal.audit.services import record_event
 from portal.errors import LastOwner, NameTaken, NotPossible
+from portal.limit_templates.services import apply_default
 from portal.organizations.models import Member, Organization, Project
 from portal.organizations.roles import Role
 from portal.quotas import snapshot
@@ -25,7 +26,8 @@ from portal.users.models import User
 
 @transaction.atomic
 def create_organization(*, owner: User, name: str, currency: str = "") -> Organization:
-    """The organization with its owner, default project, billing account and, for an owner's first one, free credit.
+    """The organization with its owner, default project, billing account, the default limit template and, for an owner's
+    first one, free credit.
 
     All or nothing. A repeat makes a second organization, without a second free credit: that is once per person.
     """
@@ -41,6 +43,7 @@ def create_organization(*, owner: User, name: str, currency: str = "") -> Organi
         subject=organization,
         after={"name": name, "slug": organization.slug},
     )
+    apply_default(organization)
     transaction.on_commit(partial(snapshot.publish, organization.id))
     return organization
 

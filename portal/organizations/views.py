@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from allauth.mfa.utils import is_mfa_enabled
 from django.conf import settings as conf
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -12,6 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
@@ -31,8 +31,10 @@ from portal.organizations.forms import (
 from portal.organizations.models import Member
 from portal.organizations.roles import DESCRIPTIONS, Role
 from portal.pages import member_page
-from portal.permissions import Permission, may_grant
+from portal.permissions import Permission, role_choices
+from portal.retention import kept
 from portal.users.requests import signed_in
+from portal.users.two_factor import with_second_factor
 
 # Of a page, oldest first.
 MEMBERS_SHOWN = 50
@@ -86,13 +88,16 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
         else:
             messages.success(request, _("An invitation is on its way to %(email)s.") % {"email": email})
             return redirect("portal:members", slug)
+    shown = Paginator(selectors.members(member.organization).order_by("joined_at", "id"), MEMBERS_SHOWN).get_page(
+        request.GET.get("page")
+    )
     context = {
         "form": form,
-        "members": Paginator(
-            selectors.members(member.organization).order_by("joined_at", "id"), MEMBERS_SHOWN
-        ).get_page(request.GET.get("page")),
+        "members": shown,
+        "owner_count": selectors.owner_count(member.organization),
+        "with_two_factor": with_second_factor(each.user_id for each in shown),
         "invitations": selectors.open_invitations(member.organization),
-        "roles": [(role, role.label) for role in Role if may_grant(member.role_in_force, role)],
+        "roles": role_choices(member.role_in_force),
         "role_descriptions": [(role.label, DESCRIPTIONS[role]) for role in Role],
     }
     status = 400 if form.errors else 200
@@ -110,7 +115,7 @@ def change_role(request: HttpRequest, slug: str, member_id: int) -> HttpResponse
         return redirect("portal:members", slug)
     role = Role(form.cleaned_data["role"])
     access.require_grant(actor, colleague.role, role)
-    done = _("%(email)s is now %(role)s.") % {"email": colleague.user.email, "role": role.label.lower()}
+    done = _("%(email)s is now %(role)s.") % {"email": colleague.user.email, "role": role.label}
     _try(request, services.change_role, done, member=colleague, role=role)
     return redirect("portal:members", slug)
 
@@ -173,17 +178,24 @@ def _settings_page(
     request: HttpRequest, member: Member, form: SettingsForm, project_form: ProjectForm, **more: Any
 ) -> HttpResponse:
     organization = member.organization
-    colleagues = [each for each in selectors.members_of(organization) if each.id != member.id]
-    context = {
+    people = selectors.members_of(organization)
+    colleagues = [each for each in people if each.id != member.id]
+    secured = with_second_factor(each.user_id for each in people)
+    context: dict[str, Any] = {
         "form": form,
         "origins_form": OriginsForm(None, organization=organization),
         "response_days": conf.RESPONSE_RETENTION_DAYS,
         "project_form": project_form,
-        "projects": selectors.projects_of(organization),
+        "projects": selectors.projects_with_keys(organization),
+        "project_spend": selectors.project_spend(organization, now=timezone.now()),
+        "kept": kept(),
+        "member_count": len(people),
+        "secured_count": len(secured),
+        "unsecured": [each.user.email for each in people if each.user_id not in secured],
         "transfer_form": TransferForm(colleagues=colleagues) if colleagues else None,
         "deletion_form": DeletionForm(name=organization.name),
         "grace_days": conf.ORGANIZATION_GRACE_DAYS,
-        "has_two_factor": is_mfa_enabled(member.user),
+        "has_two_factor": member.user_id in secured,
     } | more
     forms = (form, project_form, context["origins_form"], context["deletion_form"])
     status = 400 if any(each.errors for each in forms) else 200
@@ -307,7 +319,10 @@ def transfer(request: HttpRequest, slug: str) -> HttpResponse:
     except PortalError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, f"{form.member().user.email} owns {member.organization.name} now.")
+        messages.success(
+            request,
+            _("%(email)s owns %(name)s now.") % {"email": form.member().user.email, "name": member.organization.name},
+        )
     return redirect("portal:settings", slug)
 
 

@@ -136,8 +136,8 @@ def test_members_list_takes_the_same_queries_for_any_size(
         Member.objects.create(user=user, organization=cast.organization)
     client = signed_in(cast.ada)
     address = reverse("portal:members", args=[cast.organization.slug])
-    # Session, user, membership, members and their number, invitations, balance, switcher.
-    with django_assert_num_queries(8):  # type: ignore[attr-defined]
+    # Session, user, membership, members, their number and second factors, owners, invitations, balance, switcher.
+    with django_assert_num_queries(10):  # type: ignore[attr-defined]
         page = client.get(address)
     rest = client.get(address, {"page": 2})
     assert [len(each.context["members"]) for each in (page, rest)] == [50, 13]
