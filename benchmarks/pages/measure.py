@@ -155,6 +155,7 @@ def names() -> dict[str, object]:
         "until": f"{record.started_at:%Y-%m-%dT%H:%M:%SZ}",
         "delivery": WebhookDelivery.objects.filter(organization=organization).latest("id").id,
         "model": Model.objects.get(name=record.model).id,
+        "model_name": record.model,
     }
 
 

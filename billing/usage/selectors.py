@@ -12,6 +12,7 @@ from django.db.models import Count, Q, QuerySet, Sum
 
 from billing.rollups.selectors import EVERYTHING, Only, Ranking, UsageSum, over_time, ranking, summary
 from billing.usage.models import RecordStatus, UsageAdjustment, UsageRecord
+from billing.usage.request_ids import ATTEMPTS, operation_of
 
 __all__ = [
     "EVERYTHING",
@@ -25,6 +26,7 @@ __all__ = [
     "UsagePage",
     "UsageSum",
     "active_by_deployment",
+    "attempts_of",
     "calls_of",
     "counts_of",
     "finished_calls",
@@ -119,6 +121,14 @@ def record(organization_id: int, request_id: UUID) -> RecordDetail | None:
     if found is None:
         return None
     return RecordDetail(found, list(found.adjustments.order_by("id")))
+
+
+def attempts_of(organization_id: int, request_id: UUID) -> list[UsageRecord]:
+    """All attempts of the operation that this request is one of, in their order. One query."""
+    first = operation_of(request_id)
+    ids = [UUID(int=first.int + number) for number in range(ATTEMPTS)]
+    found = UsageRecord.objects.filter(organization_id=organization_id, request_id__in=ids)
+    return list(found.order_by("request_id"))
 
 
 @dataclass(frozen=True, slots=True)

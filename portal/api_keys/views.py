@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
@@ -18,14 +20,18 @@ from portal import access
 from portal.api_keys import selectors, services
 from portal.api_keys.forms import ApiKeyForm, ChangeKeyForm, RotateForm
 from portal.api_keys.models import ApiKey
+from portal.billing_pages import usage_charts
 from portal.catalog.selectors import published_models
 from portal.errors import PortalError
+from portal.home.snippets import first_call
 from portal.organizations import selectors as organizations
 from portal.organizations.models import Member
 from portal.pages import member_page
 from portal.permissions import Permission
 from portal.quotas.models import QuotaKind, Window
+from portal.quotas.selectors import quotas_of_key
 from portal.quotas.services import change_quota
+from portal.quotas.use import uses_of
 
 PAGE_SIZE = 50
 
@@ -90,7 +96,11 @@ def create(request: HttpRequest, slug: str) -> HttpResponse:
                     actor=member.user,
                     reason="Budget of a new key",
                 )
-            context = _context(request, member) | {"issued": issued}
+            models = issued.api_key.allowed_models or [model.name for model in published_models()[:1]]
+            context = _context(request, member) | {
+                "issued": issued,
+                "first_call": first_call(models[0], issued.secret) if models else "",
+            }
             return member_page(request, member, "api_keys", "portal/api_keys/list.html", context)
     context = _context(request, member) | {"form": form, "is_new_dialog_open": True}
     return member_page(request, member, "api_keys", "portal/api_keys/list.html", context, status=400)
@@ -134,6 +144,12 @@ def _key_page(request: HttpRequest, member: Member, api_key: ApiKey, **more: Any
         "form": form,
         "rotate_form": RotateForm(),
         "retired": selectors.retired_secrets(api_key),
+        "uses": uses_of(
+            member.organization,
+            quotas_of_key(api_key),
+            cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT,
+        ),
+        "chart": usage_charts.card_of_any_period(only=urlencode({"api_key": api_key.id})),
         "now": now,
     }
     status = 400 if form.errors else 200

@@ -109,12 +109,12 @@ def card(query: QueryDict, *, only: str = "") -> ChartCard:
     return ChartCard(chosen, steps, METRICS, GROUPS, only)
 
 
-def card_of_any_period() -> ChartCard:
-    """Each step with a period of its own: hours of a day, days of a month, months of a year."""
+def card_of_any_period(*, only: str = "") -> ChartCard:
+    """Each step with a period of its own: hours of a day, days of a month, months of a year. `only` is a query that
+    narrows it."""
     chosen = ChartQuery(DAYS_OF["day"], "day", "tokens", None)
-    return ChartCard(
-        chosen, [StepChoice(step, label, DAYS_OF[step]) for step, label in STEPS.items()], METRICS, GROUPS, ""
-    )
+    steps = [StepChoice(step, label, DAYS_OF[step]) for step, label in STEPS.items()]
+    return ChartCard(chosen, steps, METRICS, GROUPS, only)
 
 
 def read_days(query: QueryDict) -> int:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
 
 from billing.pricing import selectors as pricing
-from billing.rollups import latencies
-from billing.rollups.histograms import Latency
+from billing.reconciliation.selectors import receipt_of
 from billing.usage import selectors as usage
 from billing.usage.selectors import UsageFilters
 from portal import access
 from portal.api_keys import selectors as api_keys
 from portal.billing_pages import periods, usage_charts
+from portal.billing_pages.figures import figures
 from portal.billing_pages.forms import UsageFilterForm, UsageOnlyForm
+from portal.catalog.selectors import find_model
 from portal.organizations import selectors as organizations
 from portal.organizations.models import Organization
 from portal.pages import member_page
+from portal.quotas.refusals import reason_of
 
 PROTOCOLS = {"chat": "Chat Completions", "completions": "Completions", "responses": "Responses", "messages": "Messages"}
 GROUPS_SHOWN = 100
@@ -28,6 +32,8 @@ GROUPS_SHOWN = 100
 @dataclass(frozen=True, slots=True)
 class GroupRow:
     label: str
+    # As the page's filter of this group takes it; empty where nothing can be filtered by.
+    key: str
     sums: usage.UsageSum
     share: float  # of the cost, or of the requests while nothing costs
 
@@ -43,10 +49,7 @@ def overview(request: HttpRequest, slug: str) -> HttpResponse:
     form = UsageOnlyForm(request.GET, organization=organization, projects=organizations.projects_of(organization))
     only = form.only()
     ranking = usage.ranking(organization.id, *period, group, limit=GROUPS_SHOWN, only=only)
-    ended = {row.key: row.requests for row in usage.summary(organization.id, *period, "ending", only=only)}
     total = periods.totals([*ranking.rows, *([ranking.rest] if ranking.rest else [])])
-    failed, cancelled = (ended.get(status, 0) for status in ("failed", "cancelled"))
-    took = latencies.over_time(organization.id, *period, "total", only=only)[""]
     filters = UsageFilters(
         project_id=only.project_id,
         api_key_id=only.api_key_id,
@@ -59,11 +62,7 @@ def overview(request: HttpRequest, slug: str) -> HttpResponse:
         "form": form,
         "is_filtered": form.is_filtered(),
         "only": form.query(),
-        "failed": failed,
-        "failed_share": failed / total.requests if total.requests else 0.0,
-        "cancelled": cancelled,
-        "ttft_ms": took[Latency.TTFT].get("", latencies.NOTHING),
-        "e2e_ms": took[Latency.E2E].get("", latencies.NOTHING),
+        "figures": figures(organization.id, period, only),
         "days": days,
         "ranges": periods.RANGES,
         "groups": usage_charts.GROUPS,
@@ -83,7 +82,7 @@ def _group_rows(
     organization: Organization, group: usage_charts.Group, rows: list[usage.UsageSum], total: usage.UsageSum
 ) -> list[GroupRow]:
     labels = usage_charts.labels_of(organization, group, [row.key for row in rows])
-    labelled = [GroupRow(labels[row.key], row, _share(row, total)) for row in rows]
+    labelled = [GroupRow(labels[row.key], row.key, row, _share(row, total)) for row in rows]
     return sorted(labelled, key=lambda row: (-row.share, row.label))
 
 
@@ -91,7 +90,7 @@ def _rest_row(ranking: usage.Ranking, total: usage.UsageSum) -> GroupRow | None:
     """All groups that are not shown by themselves."""
     if ranking.rest is None:
         return None
-    return GroupRow(usage_charts.others(ranking.rest_count), ranking.rest, _share(ranking.rest, total))
+    return GroupRow(usage_charts.others(ranking.rest_count), "", ranking.rest, _share(ranking.rest, total))
 
 
 def _share(row: usage.UsageSum, total: usage.UsageSum) -> float:
@@ -105,6 +104,9 @@ def requests(request: HttpRequest, slug: str) -> HttpResponse:
     member = access.member_for(request.user, slug)
     projects = organizations.projects_of(member.organization)
     form = UsageFilterForm(request.GET, organization=member.organization, projects=projects)
+    wanted = request.GET.get("request_id", "").strip()
+    if (found := _request_of(member.organization_id, wanted)) is not None:
+        return redirect("portal:request", slug, found)
     after = request.GET.get("after") or None
     try:
         page = usage.usage_page(member.organization_id, filters=form.filters(), after=after, limit=50)
@@ -116,8 +118,20 @@ def requests(request: HttpRequest, slug: str) -> HttpResponse:
         "after": after,
         "key_names": api_keys.names_by_id(member.organization_id, (row.api_key_id for row in page.rows)),
         "is_filtered": form.is_filtered(),
+        "only": form.query(),
+        "wanted": wanted,
     }
     return member_page(request, member, "usage", "portal/usage/requests.html", context)
+
+
+def _request_of(organization_id: int, text: str) -> UUID | None:
+    """The organization's request of that id, in whatever form a client or a log printed it; None if there is none."""
+    with suppress(ValueError):
+        request_id = UUID(
+            text.removeprefix("chatcmpl-").removeprefix("resp_").removeprefix("msg_").removeprefix("cmpl-")
+        )
+        return request_id if usage.record(organization_id, request_id) else None
+    return None
 
 
 @login_required
@@ -129,13 +143,19 @@ def request_detail(request: HttpRequest, slug: str, request_id: UUID) -> HttpRes
     record = detail.record
     price = pricing.price_by_id(record.price_id) if record.price_id else None
     project = next((p for p in organizations.projects_of(member.organization) if p.id == record.project_id), None)
+    attempts = usage.attempts_of(member.organization_id, request_id)
     context = {
         "detail": detail,
         "record": record,
+        "attempts": attempts if len(attempts) > 1 else [],
+        "reason": reason_of(record.error_code) if record.status == "failed" else None,
+        "receipt": receipt_of(member.organization_id, request_id),
         "protocol": PROTOCOLS.get(record.protocol, record.protocol),
         "price": price,
+        "model": find_model(record.model),
         "cached_price_nano": _cached_price_nano(price),
-        "fresh_tokens": record.prompt_tokens - record.cached_tokens,
+        "fresh_tokens": record.prompt_tokens - record.cached_tokens - record.cache_write_tokens,
+        "answer_tokens": record.completion_tokens - record.reasoning_tokens,
         "key_name": api_keys.names_by_id(member.organization_id, [record.api_key_id]).get(record.api_key_id or 0),
         "project": project,
         "timing": _timing(record.ttft_ms, record.duration_ms, record.completion_tokens),
@@ -152,10 +172,11 @@ def _cached_price_nano(price: pricing.PriceInfo | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Per mille of the duration that passed before the first token, and the speed after it."""
+    """Per mille of the duration that passed before the first token, the time after it, and the speed then."""
 
     wait: int
     write: int
+    writing_ms: float
     tokens_per_s: float | None
 
 
@@ -163,6 +184,6 @@ def _timing(ttft_ms: float | None, duration_ms: float | None, completion_tokens:
     if not duration_ms or ttft_ms is None:
         return None
     wait = min(1000, round(1000 * ttft_ms / duration_ms))
-    writing_ms = duration_ms - ttft_ms
+    writing_ms = max(0.0, duration_ms - ttft_ms)
     speed = (completion_tokens - 1) / writing_ms * 1000 if completion_tokens > 1 and writing_ms > 0 else None
-    return Timing(wait, 1000 - wait, speed)
+    return Timing(wait, 1000 - wait, writing_ms, speed)

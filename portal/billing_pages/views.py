@@ -18,9 +18,11 @@ from billing.invoices.pdf import render as render_pdf
 from billing.invoices.pdf import render_credit_note
 from billing.ledger import selectors as ledger_selectors
 from billing.tax.checks import last_check
+from billing.usage import selectors as usage
 from portal import access
 from portal.billing_pages import periods, services
 from portal.billing_pages.credit_forms import LanguageForm
+from portal.billing_pages.figures import days_left
 from portal.billing_pages.forms import BillingDetailsForm
 from portal.organizations.models import Organization
 from portal.pages import member_page
@@ -38,7 +40,8 @@ def billing(request: HttpRequest, slug: str) -> HttpResponse:
         "grants": ledger_selectors.grants(organization_id),
         "entries": ledger_selectors.statement(organization_id, limit=8),
         "invoices": invoices.invoices_of(organization_id),
-        "month_start": periods.this_month().start,
+        "spent_nano": usage.spent_nano(organization_id, *periods.this_month()),
+        "days_left": days_left(organization_id, ledger_selectors.balance(organization_id).available_nano),
         "can_change": member.may(Permission.MANAGE_BILLING),
         "overdue": invoices.overdue_of(organization_id),
     }

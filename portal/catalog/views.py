@@ -1,49 +1,53 @@
-"""The models that callers may name, with context and prices."""
+"""The models that callers may name, with context, prices, and how they run."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 
-from billing.pricing import selectors as pricing
-from billing.pricing.selectors import PriceInfo
 from portal import access
-from portal.catalog import selectors
-from portal.catalog.selectors import ModelInfo
+from portal.billing_pages import usage_charts
+from portal.catalog.offers import NOT_MEASURED, find_offer, offers, price_chart, speeds
+from portal.home.snippets import make_snippets
 from portal.pages import member_page
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A model as it is offered. `history` are the list price's other versions, scheduled ones included."""
-
-    model: ModelInfo
-    price: PriceInfo | None
-    history: list[PriceInfo]
-    is_served: bool
-
-
-def offers(organization_id: int | None = None) -> list[Offer]:
-    now = timezone.now()
-    served = {deployment.model for deployment in selectors.enabled_deployments()}
-    result = []
-    for model in selectors.published_models():
-        price = pricing.current_price(model.name, now, organization_id)
-        history = [version for version in pricing.price_history(model.name) if version != price]
-        result.append(Offer(model, price, history, model.name in served))
-    return result
-
-
 def public_catalog(request: HttpRequest) -> HttpResponse:
-    return render(request, "portal/catalog/public.html", {"offers": offers()})
+    return render(request, "portal/catalog/public.html", {"offers": offers(), "speeds": speeds()})
+
+
+def public_model(request: HttpRequest, model_name: str) -> HttpResponse:
+    return render(request, "portal/catalog/public_model.html", _context(model_name, None))
 
 
 @login_required
 def catalog(request: HttpRequest, slug: str) -> HttpResponse:
     member = access.member_for(request.user, slug)
-    context = {"offers": offers(member.organization_id)}
+    context = {"offers": offers(member.organization_id), "speeds": speeds()}
     return member_page(request, member, "catalog", "portal/catalog/catalog.html", context)
+
+
+@login_required
+def model(request: HttpRequest, slug: str, model_name: str) -> HttpResponse:
+    """One model, with the organization's own price and its use."""
+    member = access.member_for(request.user, slug)
+    context = _context(model_name, member.organization_id) | {
+        "chart": usage_charts.card_of_any_period(only=urlencode({"model": model_name}))
+    }
+    return member_page(request, member, "catalog", "portal/catalog/model.html", context)
+
+
+def _context(name: str, organization_id: int | None) -> dict[str, Any]:
+    offer = find_offer(name, organization_id)
+    if offer is None:
+        raise Http404("No such model.")
+    return {
+        "offer": offer,
+        "speed": speeds().get(name, NOT_MEASURED),
+        "price_chart": price_chart(offer),
+        "snippets": make_snippets(name),
+    }

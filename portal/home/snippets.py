@@ -108,3 +108,9 @@ def make_snippets(model: str) -> list[Snippet]:
         )
         for snippet in SNIPPETS
     ]
+
+
+def first_call(model: str, secret: str) -> str:
+    """The curl program with the secret in it, for the one page that shows the secret."""
+    curl = next(snippet for snippet in make_snippets(model) if snippet.name == "curl")
+    return curl.code.replace("sk-tf-…", secret)

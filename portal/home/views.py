@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from datetime import timedelta
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.utils.translation import gettext as _
 
+from billing.ledger import selectors as ledger
 from billing.pricing import selectors as pricing
 from billing.usage import selectors as usage
 from portal import access
 from portal.api_keys import selectors as api_keys
 from portal.billing_pages import periods, usage_charts
+from portal.billing_pages.figures import days_left, figures
 from portal.catalog import selectors as catalog
+from portal.home.onboarding import CALLS_OF_A_BEGINNER, checklist
 from portal.home.snippets import make_snippets
 from portal.mailbox.access import is_mailbox_open
 from portal.organizations import selectors as organizations
 from portal.pages import member_page
+from portal.quotas import selectors as quotas
+from portal.quotas.refusals import refused_since
+from portal.quotas.use import uses_of
 from portal.users.requests import signed_in
+
+# On the dashboard.
+LIMITS_SHOWN = 4
+SPENDERS_SHOWN = 5
+REFUSALS_SHOWN = timedelta(hours=1)
 
 
 def front(request: HttpRequest) -> HttpResponse:
@@ -44,52 +54,35 @@ def home(request: HttpRequest) -> HttpResponse:
     return redirect("portal:operator_home" if signed_in(request).is_staff else "portal:organization_new")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    title: str
-    text: str
-    is_done: bool
-    action: str
-    url_name: str
-
-
 @login_required
 def dashboard(request: HttpRequest, slug: str) -> HttpResponse:
+    """The checklist of a new organization asks for itself alone, every few seconds."""
     member = access.member_for(request.user, slug)
-    organization_id = member.organization_id
-    latest = usage.usage_page(organization_id, limit=6).rows
-    has_key = api_keys.client_keys(member.organization).exists()
-    steps = [
-        Step(_("Prove your e-mail address"), _("Done: this is how you sign in."), True, "", ""),
-        Step(
-            _("Create an API key"),
-            _("It is shown once; keep it like a password."),
-            has_key,
-            _("Create a key"),
-            "api_keys",
-        ),
-        Step(
-            _("Make your first call"),
-            _("Paste a snippet, or try the playground."),
-            bool(latest),
-            _("Open the quick start"),
-            "quickstart",
-        ),
-        Step(
-            _("See what it cost"),
-            _("Every call is listed with its tokens, timings and cost."),
-            bool(latest),
-            _("Open usage"),
-            "usage",
-        ),
-    ]
-    today = periods.today()
-    context = {
-        "steps": steps if not all(step.is_done for step in steps) else [],
-        "today": periods.totals(usage.summary(organization_id, today.start, today.end)),
-        "month": periods.totals(usage.summary(organization_id, *periods.this_month())),
+    organization, organization_id = member.organization, member.organization_id
+    latest = usage.usage_page(organization_id, limit=CALLS_OF_A_BEGINNER).rows
+    onboarding = checklist(organization, latest)
+    names = api_keys.names_by_id(organization_id, (row.api_key_id for row in latest))
+    balance = ledger.balance(organization_id)
+    context: dict[str, object] = {"onboarding": onboarding, "key_names": names, "organization": organization}
+    if request.headers.get("HX-Request"):
+        return render(
+            request,
+            "portal/home/_checklist.html",
+            context | {"balance_nano": balance.available_nano, "currency": balance.currency},
+        )
+    today, month = periods.today(), periods.this_month()
+    spenders = usage.ranking(organization_id, *month, "api_key", limit=SPENDERS_SHOWN)
+    labels = api_keys.names_by_id(organization_id, [int(row.key) for row in spenders.rows if row.key.isdecimal()])
+    everywhere = quotas.quotas_of_everything(organization, LIMITS_SHOWN)
+    context |= {
+        "today": periods.totals(usage.summary(organization_id, *today)),
+        "month": periods.totals([*spenders.rows, *([spenders.rest] if spenders.rest else [])]),
+        "figures": figures(organization_id, today),
+        "days_left": days_left(organization_id, balance.available_nano),
+        "refused": refused_since(organization_id, timezone.now() - REFUSALS_SHOWN),
+        "spenders": [(labels.get(int(row.key or 0), "–"), row) for row in spenders.rows if row.cost_nano],
+        "uses": uses_of(organization, everywhere, cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT),
         "latest": latest,
-        "key_names": api_keys.names_by_id(organization_id, (row.api_key_id for row in latest)),
         "snippets": make_snippets(_first_model()),
         "chart": usage_charts.card_of_any_period(),
     }

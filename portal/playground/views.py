@@ -84,7 +84,9 @@ def share_new(request: HttpRequest, slug: str) -> HttpResponse:
     """From the page's script: JSON in, the address of the shared conversation out."""
     member = access.member_for(request.user, slug, Permission.USE_PLAYGROUND)
     try:
-        made = share(organization=member.organization, body=request.body, actor=member.user)
+        # A form has been read already, and is no conversation.
+        body = request.body if request.content_type == "application/json" else b""
+        made = share(organization=member.organization, body=body, actor=member.user)
     except InvalidConversation as error:
         return JsonResponse({"error": str(error)}, status=400)
     path = reverse("portal:playground_shared", args=[slug, made.id])

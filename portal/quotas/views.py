@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
@@ -17,6 +19,7 @@ from portal import access
 from portal.amounts import typed_amount
 from portal.api_keys import selectors as api_keys
 from portal.catalog.selectors import published_models
+from portal.limit_templates.selectors import use_of
 from portal.organizations import selectors as organizations
 from portal.organizations.models import Organization
 from portal.pages import member_page
@@ -24,12 +27,14 @@ from portal.permissions import Permission
 from portal.quotas import selectors, services
 from portal.quotas.forms import QuotaForm
 from portal.quotas.models import Quota, QuotaKind
+from portal.quotas.refusals import refused_since
 from portal.quotas.replay import replay_week
 from portal.quotas.snapshot import new_limit
 from portal.quotas.use import uses_of
 
 # Keys offered in the form: the newest ones.
 KEYS_OFFERED = 200
+REFUSALS_SHOWN = timedelta(hours=24)
 
 
 @login_required
@@ -41,9 +46,13 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
     organization = member.organization
     form = _form(request, organization)
     if request.method == "POST" and form.is_valid():
-        services.change_quota(organization=organization, actor=member.user, **form.cleaned_data["quota"])
-        messages.success(request, _("The limit is set and applies to the next request."))
-        return redirect("portal:limits", slug)
+        try:
+            services.change_quota(organization=organization, actor=member.user, **form.cleaned_data["quota"])
+        except services.QuotaAboveCeiling as error:
+            form.add_error("amount", str(error))
+        else:
+            messages.success(request, _("The limit is set and applies to the next request."))
+            return redirect("portal:limits", slug)
     context = {
         "form": form,
         "uses": [
@@ -52,6 +61,8 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
                 organization, selectors.quotas_of(organization), cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT
             )
         ],
+        "refused": refused_since(organization.id, timezone.now() - REFUSALS_SHOWN),
+        "template_use": use_of(organization),
         "can_change": member.may(Permission.MANAGE_LIMITS),
     }
     return member_page(
@@ -115,6 +126,10 @@ def remove(request: HttpRequest, slug: str, quota_id: int) -> HttpResponse:
     quota = next((q for q in selectors.quotas_of(member.organization) if q.id == quota_id), None)
     if quota is None:
         raise Http404("No such limit.")
-    services.remove_quota(quota=quota, actor=member.user)
-    messages.success(request, _("The limit is removed."))
+    try:
+        services.remove_quota(quota=quota, actor=member.user)
+    except services.QuotaImposed as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("The limit is removed."))
     return redirect("portal:limits", slug)

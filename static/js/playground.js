@@ -47,10 +47,10 @@
   };
   form.addEventListener("input", showSettings);
   form.addEventListener("change", showSettings);
-  for (const button of form.querySelectorAll("[data-fill]"))
+  for (const button of form.querySelectorAll("[data-example-for]"))
     button.addEventListener("click", () => {
-      element(button.dataset.fill).value = JSON.stringify(EXAMPLES[button.dataset.fill], null, 2);
-      readJson(element(button.dataset.fill), button.dataset.fill);
+      element(button.dataset.exampleFor).value = JSON.stringify(EXAMPLES[button.dataset.exampleFor], null, 2);
+      readJson(element(button.dataset.exampleFor), button.dataset.exampleFor);
     });
 
   class FieldError extends Error {}

@@ -212,10 +212,10 @@ def test_the_overview_says_what_failed_and_how_long_calls_took(
     for status, ttft_ms in (("completed", 200.0), ("completed", 200.0), ("failed", None), ("cancelled", 200.0)):
         use(key, model.name, started_at=now - timedelta(hours=2), status=status, ttft_ms=ttft_ms, price_at=now)
     take_pending(now=now)
-    context = signed_in(cast.ben).get(page(cast, "usage", "?days=1")).context
-    assert (context["failed"], context["cancelled"], context["failed_share"]) == (1, 1, 0.25)
-    assert context["ttft_ms"][0] == pytest.approx(200, rel=0.1)
-    assert context["e2e_ms"][1] == pytest.approx(1600, rel=0.1)
+    figures = signed_in(cast.ben).get(page(cast, "usage", "?days=1")).context["figures"]
+    assert (figures.failed, figures.cancelled, figures.failed_share) == (1, 1, 0.25)
+    assert figures.ttft_ms[0] == pytest.approx(200, rel=0.1)
+    assert figures.e2e_ms[1] == pytest.approx(1600, rel=0.1)
 
 
 def test_empty_pages_say_what_to_do(cast: Cast, signed_in: Browser) -> None:

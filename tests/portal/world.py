@@ -113,6 +113,7 @@ def make_world(monkeypatch: Any) -> World:
         "share_id": share(organization=organization, body=b'{"model": "m"}', actor=cast.ben).id,
         "delivery_id": webhooks.send_test(endpoint=endpoint, actor=cast.ada).id,
         "model_id": model.id,
+        "model_name": model.name,
         "deployment_id": Deployment.objects.get(model=model).id,
         **make_money(organization),
     }
