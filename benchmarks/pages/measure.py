@@ -25,7 +25,7 @@ from benchmarks.pages.pages import Page
 from billing.invoices.models import Invoice
 from billing.reconciliation.models import Receipt
 from billing.usage.models import UsageRecord
-from billing.usage.selectors import usage_page
+from billing.usage.selectors import ranking, usage_page
 from portal.alerts.models import WebhookDelivery
 from portal.api_keys.models import ApiKey
 from portal.catalog.models import Model
@@ -137,15 +137,16 @@ def signed_in(user: User) -> Client:
 
 
 def names() -> dict[str, object]:
-    """What the paths are filled with: the largest organization, a busy key of it, a request, a page marker…"""
+    """What the paths are filled with: the largest organization, its busiest key, a request, a page marker…"""
     organization = Organization.objects.get(slug=LARGEST)
     records = UsageRecord.objects.filter(organization=organization).order_by("-started_at", "-request_id")
     record = records[0]
     after = usage_page(organization.id).next
     invoice = Invoice.objects.filter(organization=organization)[0]
+    now = timezone.now()
     return {
         "slug": LARGEST,
-        "key": record.api_key_id,
+        "key": ranking(organization.id, now - timedelta(days=30), now, "api_key", limit=1).rows[0].key,
         "request": record.request_id,
         "after": after,
         "invoice": invoice.id,
@@ -218,6 +219,7 @@ def report(timings: list[Timing], repeats: int) -> str:
         )
         version, size, buffers = cursor.fetchone()
     slow = [timing for timing in timings if timing.cost_ms > GOAL_MS]
+    slow_by_clock = [timing for timing in timings if timing.median_ms > GOAL_MS]
     slowest = sorted(timings, key=lambda timing: -timing.cost_ms)[:PLANS_SHOWN]
     lines = [
         "# Pages on a large database",
@@ -234,7 +236,8 @@ def report(timings: list[Timing], repeats: int) -> str:
         f"{GOAL_MS:.0f} ms of processor.",
         "",
         f"**{len(timings) - len(slow)} of {len(timings)} pages are within the goal.**"
-        + (f" Above it: {', '.join(timing.page.name for timing in slow)}." if slow else ""),
+        + (f" Above it: {', '.join(timing.page.name for timing in slow)}." if slow else "")
+        + f" By the clock it was {len(timings) - len(slow_by_clock)}.",
         "",
         "| page | processor ms | clock ms | queries | kB |",
         "| --- | --- | --- | --- | --- |",

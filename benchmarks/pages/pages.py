@@ -31,6 +31,27 @@ MEMBER = [
     Page("chart, 24 hours", "/o/{slug}/usage/chart.json?days=1"),
     Page("chart, 90 days", "/o/{slug}/usage/chart.json?days=90"),
     Page("chart, 90 days in Kathmandu", "/o/{slug}/usage/chart.json?days=90#Asia/Kathmandu"),
+    Page("chart, a year by month", "/o/{slug}/usage/chart.json?days=365"),
+    *(
+        Page(f"chart, {days} days{of}", f"/o/{{slug}}/usage/chart.json?days={days}&{query}")
+        for days, of, query in (
+            (90, " by model", "split=model"),
+            (30, " by project", "split=project"),
+            (90, " by project", "split=project"),
+            (30, " by API key", "split=api_key"),
+            (90, " by API key", "split=api_key"),
+            (90, " by end user", "split=end_user"),
+            (90, " of errors", "metric=errors"),
+            (90, " of errors by API key", "metric=errors&split=api_key"),
+            (90, " of one key", "api_key={key}"),
+            (90, ", first token", "metric=ttft"),
+            (30, ", first token by project", "metric=ttft&split=project"),
+            (90, ", first token by API key", "metric=ttft&split=api_key"),
+            (90, ", first token by end user", "metric=ttft&split=end_user"),
+            (90, ", first token of one key", "metric=ttft&api_key={key}"),
+        )
+    ),
+    Page("usage of one key, 90 days", "/o/{slug}/usage?days=90&api_key={key}"),
     Page("requests", "/o/{slug}/usage/requests"),
     Page("requests, a later page", "/o/{slug}/usage/requests?after={after}"),
     Page("requests of one key", "/o/{slug}/usage/requests?api_key={key}"),

@@ -88,7 +88,8 @@ def rolled_ranges(start: datetime, end: datetime, *, with_receipts: bool = False
     which = _WITH_RECEIPTS if with_receipts else ""
     with connection.cursor() as cursor:
         cursor.execute(_RANGES.format(which=which), [start, end - HOUR])
-        return cursor.fetchall()
+        ranges: list[Range] = cursor.fetchall()
+        return ranges
 
 
 def gaps(start: datetime, end: datetime, rolled: list[Range]) -> Iterator[Range]:
