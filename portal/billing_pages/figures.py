@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.utils import timezone
 
@@ -21,13 +21,15 @@ Percentiles = tuple[float | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Calls that failed or were cancelled; percentiles (latencies.PERCENTS) of those that completed, in ms."""
+    """Calls that failed or were cancelled; percentiles (latencies.PERCENTS) of those that completed, in ms, of the
+    calls since `measured_since` where these are too many to look at (None: of all)."""
 
     requests: int
     failed: int
     cancelled: int
     ttft_ms: Percentiles
     e2e_ms: Percentiles
+    measured_since: datetime | None
 
     @property
     def failed_share(self) -> float:
@@ -37,13 +39,15 @@ class Figures:
 def figures(organization_id: int, period: Period, only: usage.Only = usage.EVERYTHING) -> Figures:
     """Two queries."""
     ended = {row.key: row.requests for row in usage.summary(organization_id, *period, "ending", only=only)}
-    took = latencies.over_time(organization_id, *period, "total", only=only)[""]
+    took = latencies.over_time(organization_id, *period, "total", only=only)
+    by_kind = took.groups[""]
     return Figures(
         sum(ended.values()),
         ended.get("failed", 0),
         ended.get("cancelled", 0),
-        took[Latency.TTFT].get("", latencies.NOTHING),
-        took[Latency.E2E].get("", latencies.NOTHING),
+        by_kind[Latency.TTFT].get("", latencies.NOTHING),
+        by_kind[Latency.E2E].get("", latencies.NOTHING),
+        took.since,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, JsonResponse, QueryDict
 from django.utils import timezone
+from django.utils.formats import date_format, number_format
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
@@ -136,12 +137,14 @@ def chart(request: HttpRequest, slug: str) -> JsonResponse:
     )
     read = _Reading(member.organization, chosen, form.only())
     keys = _KEYS_IN[chosen.step](read.period)
+    series = read.series(keys)
     return JsonResponse(
         {
             "step": chosen.step,
             "metric": chosen.metric,
             "keys": keys,
-            "series": [{"label": str(label), "values": values} for label, values in read.series(keys)],
+            "series": [{"label": str(label), "values": values} for label, values in series],
+            "note": read.note,
             "currency": ledger.balance(member.organization_id).currency,
         }
     )
@@ -157,6 +160,8 @@ class _Reading:
         self.organization, self.chosen, self.only = organization, chosen, only
         self.period = periods.last_days(chosen.days)
         self.zone = timezone.get_current_timezone_name()
+        # What a reader has to know of the series, once they are read.
+        self.note = ""
 
     def series(self, keys: list[str]) -> Series:
         if self.chosen.metric in LATENCIES:
@@ -205,8 +210,14 @@ class _Reading:
             only=self.only,
         )
 
+        if found.since is not None:
+            self.note = _now("Of the newest %(count)s completed calls, from %(since)s on.") % {
+                "count": number_format(latencies.RECORDS_READ, force_grouping=True),
+                "since": date_format(timezone.localtime(found.since), "SHORT_DATETIME_FORMAT"),
+            }
+
         def values(group: str, place: int) -> list[float | None]:
-            steps = found[group][kind]
+            steps = found.groups[group][kind]
             return [steps.get(key, latencies.NOTHING)[place] for key in keys]
 
         if not self.chosen.split:

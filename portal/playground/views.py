@@ -63,6 +63,7 @@ def _page(request: HttpRequest, member: Member, found: SharedConversation | None
         "default_output": {model.name: model.default_max_output_tokens for model in models},
         "api_base_url": settings.API_BASE_URL,
         "root_url": settings.PUBLIC_URL,
+        "credit_url": reverse("portal:billing", args=[member.organization.slug]),
         "conversation": found.content if found else None,
     }
     context = {

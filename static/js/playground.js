@@ -8,6 +8,7 @@
   const [log, prompt, send, stop, model, system, maxTokens, tools, answer, schema] = [
     "log", "prompt", "send", "stop", "model", "system", "max_tokens", "tools", "answer", "schema",
   ].map(element);
+  const [seed, stops] = ["seed", "stop_sequences"].map(element);
   const EXAMPLES = {
     tools: [
       {
@@ -54,6 +55,13 @@
     });
 
   class FieldError extends Error {}
+  // `link` is [label, address] of the page where something can be done, or undefined.
+  class RefusedError extends Error {
+    constructor(message, link) {
+      super(message);
+      this.link = link;
+    }
+  }
 
   // The field's JSON, or a FieldError that stands at the field.
   const readJson = (field, kind) => {
@@ -96,6 +104,8 @@
     temperature: Number(element("temperature").value),
     top_p: Number(element("top_p").value),
     max_tokens: maxTokens.value ? Number(maxTokens.value) : null,
+    seed: seed.value ? Number(seed.value) : null,
+    stop: stops.value.split("\n").filter(Boolean),
     tools: readJson(tools, "tools"),
     answer: answer.value,
     schema: answer.value === "json_schema" ? readJson(schema, "schema") : null,
@@ -107,6 +117,15 @@
     made.className = className;
     made.textContent = text;
     return made;
+  };
+  const sprite = document.querySelector(".icon use").getAttribute("href").replace(/#.*/, "");
+  const icon = (name) => {
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    svg.setAttribute("class", "icon");
+    svg.setAttribute("aria-hidden", "true");
+    svg.append(document.createElementNS("http://www.w3.org/2000/svg", "use"));
+    svg.firstChild.setAttribute("href", `${sprite}#${name}`);
+    return svg;
   };
   const showEmpty = () => log.replaceChildren(element("log-empty").content.cloneNode(true));
   const addTurn = (role, text) => {
@@ -225,7 +244,8 @@
   };
 
   const showFacts = (turn, said, began) => {
-    const parts = [`${((performance.now() - began) / 1000).toFixed(1)} s`];
+    const ended = performance.now();
+    const parts = [`${((ended - began) / 1000).toFixed(1)} s`];
     if (said.firstToken) parts.push(interpolate(gettext("first token after %s ms"), [Math.round(said.firstToken - began)]));
     if (said.usage) {
       const { prompt_tokens: input, completion_tokens: output, prompt_tokens_details: details } = said.usage;
@@ -236,9 +256,47 @@
       total.costNano += cost;
       parts.unshift(interpolate(gettext("%s tokens in, %s out"), [input, output]), money(cost));
       showTotals();
+      const writing = (ended - said.firstToken) / 1000;
+      if (said.firstToken && output > 1 && writing > 0)
+        parts.push(interpolate(gettext("%s tokens per second"), [Math.round((output - 1) / writing)]));
     }
-    turn.append(make("div", "turn-facts", parts.join(" · ")));
+    const facts = make("div", "turn-facts");
+    facts.append(make("span", "", parts.join(" · ")));
+    if (said.content) {
+      const copy = make("button", "icon-button icon-button-small");
+      copy.type = "button";
+      copy.dataset.copy = said.content;
+      copy.setAttribute("aria-label", gettext("Copy the answer"));
+      copy.append(icon("copy"));
+      facts.append(copy);
+    }
+    turn.append(facts);
     log.scrollTop = log.scrollHeight;
+  };
+
+  // Where a refusal of this answer can be done away with.
+  const wayOut = (response, code) => {
+    const limits = response.headers.get("x-limit-page");
+    if (limits) return [gettext("See the limits"), limits];
+    return code === "insufficient_quota" ? [gettext("Add credit"), setup.credit_url] : undefined;
+  };
+  // Under a failed turn: that page, and the same question again in place of the failed one.
+  const offerAgain = (failed, turns, link) => {
+    const row = make("div", "row");
+    if (link) {
+      const leads = make("a", "button button-small", link[0]);
+      leads.href = link[1];
+      row.append(leads);
+    }
+    const again = make("button", "button button-small", gettext("Try again"));
+    again.type = "button";
+    again.addEventListener("click", () => {
+      if (running) return;
+      for (const turn of failed) turn.remove();
+      go(turns);
+    });
+    row.append(again);
+    failed.at(-1).append(row);
   };
 
   // Adds `turns` to the conversation and asks the model to go on.
@@ -250,7 +308,7 @@
       if (error instanceof FieldError) return false;
       throw error;
     }
-    for (const turn of turns) addTurn(turn.role, turn.content);
+    const asked = turns.map((turn) => addTurn(turn.role, turn.content));
     const turn = addTurn("assistant", "");
     turn.classList.add("is-streaming");
     running = new AbortController();
@@ -265,13 +323,15 @@
       return calls;
     };
     let calls = [];
+    let problem;
     try {
       const project = { organization: form.dataset.organization, project: element("project").value };
       const options = { project, stream: true, stream_options: { include_usage: true } };
       const response = await post(form.dataset.address, { ...playgroundCode.chatBody(call), ...options }, running.signal);
       if (!response.ok) {
         const body = await response.json().catch(() => null);
-        throw new Error(body?.error?.message ?? interpolate(gettext("The gateway answered %s."), [response.status]));
+        const message = body?.error?.message ?? interpolate(gettext("The gateway answered %s."), [response.status]);
+        throw new RefusedError(message, wayOut(response, body?.error?.code));
       }
       await readAnswer(response, turn, said);
       calls = keep();
@@ -282,12 +342,14 @@
         keep();
       } else {
         // A refused question is not part of the conversation: the next call must not repeat it.
+        problem = error;
         turn.classList.add("turn-error");
         turn.lastChild.append(said.content ? `\n\n${error.message}` : error.message);
       }
     } finally {
       turn.classList.remove("is-streaming");
       showFacts(turn, said, began);
+      if (problem) offerAgain([...asked, turn], turns, problem.link);
       if (calls.length) askForResults(turn, calls);
       running = null;
       send.hidden = false;
@@ -330,6 +392,14 @@
   // Code ----------------------------------------------------------------------------------------------------------
   const dialog = element("code-dialog");
   const chosen = { protocol: "chat", language: "curl" };
+  // What the call has and the protocol does not.
+  const notes = (call, protocol) => [
+    ...(protocol === "messages" && call.answer === "json_object"
+      ? [gettext("Messages knows no answer of any JSON object; give a schema.")]
+      : []),
+    ...(protocol !== "chat" && call.seed !== null ? [gettext("This protocol knows no seed.")] : []),
+    ...(protocol === "responses" && call.stop.length ? [gettext("This protocol knows no texts to stop at.")] : []),
+  ];
   const showCode = () => {
     // Without a conversation, what stands in the field; the answer of the model is what the program asks for.
     const asked = messages.at(-1)?.role === "assistant" ? messages.slice(0, -1) : messages;
@@ -337,8 +407,9 @@
     const call = readCall(asked.length ? asked : [question]);
     element("code").textContent = playgroundCode.write(call, chosen.protocol, chosen.language, setup);
     const note = element("code-note");
-    note.hidden = !(chosen.protocol === "messages" && call.answer === "json_object");
-    note.textContent = gettext("Messages knows no answer of any JSON object; give a schema.");
+    const missing = notes(call, chosen.protocol);
+    note.hidden = !missing.length;
+    note.textContent = missing.join(" ");
     for (const [kind, value] of Object.entries(chosen))
       for (const button of dialog.querySelectorAll(`[data-${kind}]`))
         button.setAttribute("aria-pressed", String(button.dataset[kind] === value));
@@ -367,6 +438,8 @@
       temperature: Number(element("temperature").value),
       top_p: Number(element("top_p").value),
       max_tokens: maxTokens.value ? Number(maxTokens.value) : null,
+      seed: seed.value ? Number(seed.value) : null,
+      stop: stops.value,
       tools: tools.value,
       answer: answer.value,
       schema: schema.value,
@@ -387,6 +460,9 @@
     if ([...model.options].some((option) => option.value === kept.model)) model.value = kept.model;
     system.value = kept.system;
     maxTokens.value = kept.max_tokens ?? "";
+    seed.value = kept.seed ?? "";
+    stops.value = kept.stop ?? "";
+    element("more").open = Boolean(seed.value || stops.value);
     for (const name of [...RANGES, "tools", "answer", "schema"]) element(name).value = kept[name];
     messages = kept.turns;
     for (const message of messages) {

@@ -1,5 +1,5 @@
 // Writes the playground's call as a program: curl, Python or Node, over each of the three protocols.
-// `call` is { model, system, messages, temperature, top_p, max_tokens, tools, answer, schema } with tools and schema parsed.
+// `call` is { model, system, messages, temperature, top_p, max_tokens, seed, stop, tools, answer, schema } with tools and schema parsed.
 const playgroundCode = (() => {
   "use strict";
   const FALLBACK_TOKENS = 1024;
@@ -14,6 +14,8 @@ const playgroundCode = (() => {
     messages: [...(call.system ? [{ role: "system", content: call.system }] : []), ...call.messages],
     ...sampling(call),
     ...(call.max_tokens ? { max_tokens: call.max_tokens } : {}),
+    ...(call.seed === null ? {} : { seed: call.seed }),
+    ...(call.stop.length ? { stop: call.stop } : {}),
     ...(call.tools.length ? { tools: call.tools.map((tool) => ({ type: "function", function: tool })) } : {}),
     ...(call.answer === "json_object" ? { response_format: { type: "json_object" } } : {}),
     ...(call.answer === "json_schema"
@@ -66,6 +68,7 @@ const playgroundCode = (() => {
     // This protocol's temperature ends at 1.
     ...(call.temperature === 1 ? {} : { temperature: Math.min(1, call.temperature) }),
     ...(call.top_p === 1 ? {} : { top_p: call.top_p }),
+    ...(call.stop.length ? { stop_sequences: call.stop } : {}),
     ...(call.tools.length
       ? { tools: call.tools.map(({ parameters, strict, ...tool }) => ({ ...tool, input_schema: parameters ?? { type: "object" } })) }
       : {}),

@@ -96,6 +96,26 @@ def test_tools_of_a_request_are_refused_at_the_field_and_their_results_go_on(
     assert sent[1]["messages"][2] == {"role": "tool", "tool_call_id": "call_1", "content": '{"sky": "blue"}'}
 
 
+def test_a_refusal_leads_to_its_page_and_is_tried_again(open_window: OpenWindow, rows: dict[str, Any]) -> None:
+    """The first answer is a fixed one; the second is the model's."""
+    page = open_window("ben", refusals=(429,))
+    open_playground(page, rows)
+    limits = f"/o/{rows['slug']}/limits"
+
+    def refuse(route: Any) -> None:
+        body = json.dumps({"error": {"message": "The limit is reached.", "code": "rate_limit_exceeded"}})
+        route.fulfill(status=429, headers={"x-limit-page": limits, "content-type": "application/json"}, body=body)
+
+    page.route("**/portal-api/chat/completions", refuse)
+    ask(page, "Name a colour.")
+    assert last_answer(page) == "The limit is reached."
+    expect(page.get_by_role("link", name="See the limits")).to_have_attribute("href", limits)
+    page.unroute("**/portal-api/chat/completions")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator("#total-out")).not_to_have_text("0")
+    assert page.locator(".turn-user").count() == 1, "the refused question is asked in its own place"
+
+
 def test_the_code_shown_makes_the_same_call(
     open_window: OpenWindow, product: Stack, rows: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.ledger import selectors as ledger
+from billing.rollups import latencies
 from billing.rollups.services import take_pending
 from billing.usage.models import UsageRecord
 from portal.api_keys.models import ApiKey
@@ -137,6 +138,22 @@ class TestSteps:
         by_key = read(days=7, metric="latency", split="api_key")
         assert by_key["server p95"] == {"2026-06-15": 2400}
         assert by_key["laptop p95"] == {"2026-06-15": pytest.approx(1690)}
+
+    def test_too_many_calls_to_look_at_are_said_to_be(
+        self, read: Callable[..., Any], key: ApiKey, cast: Cast, signed_in: Browser, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert read(days=90, metric="ttft", api_key=key.id)["p50"] == {"2026-05-06": 400, "2026-06-15": 200}
+        client = signed_in(cast.ada)
+        client.cookies["time_zone"] = "Asia%2FTokyo"
+        query = {"days": 90, "metric": "ttft", "api_key": key.id}
+        assert client.get(page(cast, "usage_chart"), query).json()["note"] == ""
+        monkeypatch.setattr(latencies, "RECORDS_READ", 2)
+        assert read(**query)["p50"] == {"2026-06-15": 150}
+        note = client.get(page(cast, "usage_chart"), query).json()["note"]
+        assert note == "Of the newest 2 completed calls, from 06/15/2026 6 p.m. on."
+        found = client.get(page(cast, "usage"), query)
+        assert "Both from" in found.content.decode()
+        assert found.context["figures"].ttft_ms[0] == 150
 
     def test_narrowed_to_a_key_and_to_an_end_user(self, read: Callable[..., Any], key: ApiKey) -> None:
         assert read(days=30, metric="requests", api_key=key.id)["Requests"] == {"2026-06-15": 3}
