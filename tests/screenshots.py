@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.browser.chromium import launch_options
 from tests.browser.pages import PAGES, PortalPage
-from tests.browser.seed import seeded_by
+from tests.browser.seed import ENVIRONMENT, seeded_by
 from tests.browser.window import overflow, sign_in
 from tests.end_to_end.stack import ROOT, Stack
 
@@ -106,7 +106,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         # PostgreSQL runs as another user when we are root.
         os.chmod(folder, 0o755)
-        stack = Stack(Path(folder) / "state")
+        stack = Stack(Path(folder) / "state", extra_environment=ENVIRONMENT)
         stack.start()
         try:
             rows = seeded_by(stack)

@@ -9,7 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.core.mail import EmailMessage
+from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
 from django.utils import translation
 
@@ -19,7 +19,7 @@ from billing.invoices.wording import Wording
 
 
 def send(name: str, invoice: Invoice, context: dict[str, Any]) -> None:
-    """The texts of `emails/<name>/`, with the paper and what every letter about it says."""
+    """The texts of `emails/<name>/`, with the paper and what every letter says; as HTML the same paragraphs."""
     wording, zone = Wording(invoice.language), ZoneInfo(invoice.time_zone)
     common = {
         "invoice": invoice,
@@ -28,8 +28,11 @@ def send(name: str, invoice: Invoice, context: dict[str, Any]) -> None:
     }
     with translation.override(wording.language):
         subject = " ".join(render_to_string(f"emails/{name}/subject.txt", common | context).split())
-        body = render_to_string(f"emails/{name}/body.txt", common | context)
-    message = EmailMessage(subject, body, settings.DEFAULT_FROM_EMAIL, [invoice.email])
+        body = render_to_string(f"emails/{name}/body.txt", common | context).strip()
+        letter = {"subject": subject, "paragraphs": [part.strip() for part in body.split("\n\n") if part.strip()]}
+        html = render_to_string("emails/letter.html", letter)
+    message = EmailMultiAlternatives(subject, body, settings.DEFAULT_FROM_EMAIL, [invoice.email])
+    message.attach_alternative(html, "text/html")
     message.attach(f"{invoice.number}.pdf", render(invoice), "application/pdf")
     message.send()
 

@@ -12,7 +12,7 @@ from django.core.mail import EmailMultiAlternatives
 from django.db import transaction
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from portal.audit.services import record_event
 from portal.errors import AlreadyMember, InvitationNotOpen
@@ -58,6 +58,13 @@ def invite(*, organization: Organization, email: str, role: Role, actor: User) -
 
 
 def _send(invitation: Invitation, token: str) -> None:
+    """In the language of the account that has the address; where there is none, in that of whoever invites."""
+    chosen = User.objects.filter(email__iexact=invitation.email).values_list("language", flat=True).first()
+    with translation.override(chosen or translation.get_language()):
+        _mail(invitation, token).send()
+
+
+def _mail(invitation: Invitation, token: str) -> EmailMultiAlternatives:
     context = {
         "invitation": invitation,
         "url": settings.PUBLIC_URL + reverse("portal:invitation", args=[token]),
@@ -69,7 +76,7 @@ def _send(invitation: Invitation, token: str) -> None:
         to=[invitation.email],
     )
     mail.attach_alternative(render_to_string("emails/invitation/body.html", context), "text/html")
-    mail.send()
+    return mail
 
 
 def find_open(token: str) -> Invitation | None:

@@ -80,7 +80,13 @@ def issue(language):
 )
 def test_the_letter_of_an_invoice_is_in_its_language(language, sentence):
     send_invoice(issue(language))
-    assert sentence in mail.outbox[0].body
+    message = mail.outbox[0]
+    assert sentence in message.body
+    # As HTML the same sentences.
+    html, kind = message.alternatives[0]
+    assert kind == "text/html"
+    assert f'<html lang="{language}">' in html
+    assert sentence in html
 
 
 @pytest.mark.django_db

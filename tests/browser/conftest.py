@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.chromium import launch_options
-from tests.browser.seed import seeded_by
+from tests.browser.seed import ENVIRONMENT, seeded_by
 from tests.browser.window import sign_in
 from tests.end_to_end.stack import Stack
 
@@ -26,7 +26,7 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
 
 @pytest.fixture(scope="session")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    stack = Stack(tmp_path_factory.mktemp("product") / "state")
+    stack = Stack(tmp_path_factory.mktemp("product") / "state", extra_environment=ENVIRONMENT)
     stack.start()
     try:
         yield stack
