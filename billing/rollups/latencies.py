@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -26,6 +27,16 @@ LONG = timedelta(days=100)
 # By latency and then by step: a value for each of PERCENTS, in milliseconds; None where nothing was measured.
 Percentiles = dict[Latency, dict[str, tuple[float | None, ...]]]
 
+
+@dataclass(frozen=True)
+class Measured:
+    """By group. `since` is the start of the oldest call that was looked at, where the period has more completed calls
+    than are read one by one; None: all of the period."""
+
+    groups: dict[str, Percentiles]
+    since: datetime | None = None
+
+
 # An empty form makes a null.
 _FORMS = {"hour": 'YYYY-MM-DD"T"HH24:00', "day": "YYYY-MM-DD", "month": "YYYY-MM", "total": ""}
 _COLUMNS: dict[Group, str] = {
@@ -47,15 +58,16 @@ SELECT COALESCE(to_char(start AT TIME ZONE %(zone)s, %(form)s), ''), {{key}}, pa
 _RECORDS = """
 WITH newest AS (
     SELECT COALESCE(to_char(started_at AT TIME ZONE %(zone)s, %(form)s), '') AS step, {key} AS place,
-           CASE WHEN is_stream THEN ttft_ms END AS ttft_ms, duration_ms
+           CASE WHEN is_stream THEN ttft_ms END AS ttft_ms, duration_ms, started_at
       FROM billing_usage_record record
      WHERE organization_id = %(organization_id)s AND started_at >= %(start)s AND started_at < %(end)s
        AND status = 'completed' {only}
      ORDER BY started_at DESC LIMIT %(limit)s
 )
-SELECT step, place, percentile_cont(%(shares)s::float8[]) WITHIN GROUP (ORDER BY ttft_ms),
+SELECT (SELECT MIN(started_at) FROM newest HAVING COUNT(*) = %(limit)s),
+       step, place, percentile_cont(%(shares)s::float8[]) WITHIN GROUP (ORDER BY ttft_ms),
        percentile_cont(%(shares)s::float8[]) WITHIN GROUP (ORDER BY duration_ms)
-  FROM newest GROUP BY 1, 2
+  FROM newest GROUP BY step, place
 """
 
 
@@ -69,11 +81,12 @@ def over_time(
     keys: Sequence[str] = ("",),
     time_zone: str = "UTC",
     only: Only = EVERYTHING,
-) -> dict[str, Percentiles]:
+) -> Measured:
     """TTFT and E2E of completed calls, for each of the groups `keys`; `total` steps have the key "". One query.
 
     Of models, and of all together, from hourly rollups (daily ones for more than 100 days), some seconds behind and
-    exact to a histogram's bucket. Of a project, key or end user exactly, from the newest RECORDS_READ records.
+    exact to a histogram's bucket. Of a project, key or end user exactly, from the newest RECORDS_READ records of what
+    it is narrowed to by `only`: `since` says where those begin.
     """
     parameters: dict[str, Any] = {
         "organization_id": organization_id,
@@ -89,7 +102,7 @@ def over_time(
     return (_from_rollups if is_rolled else _from_records)(key, keys, only, parameters)
 
 
-def _from_rollups(key: str, keys: Sequence[str], only: Only, parameters: dict[str, Any]) -> dict[str, Percentiles]:
+def _from_rollups(key: str, keys: Sequence[str], only: Only, parameters: dict[str, Any]) -> Measured:
     start, end = parameters["start"], parameters["end"]
     is_of_whole_days = parameters["form"] == _FORMS["total"] and start.timestamp() % DAY_S == 0
     grain_s = DAY_S if is_of_whole_days or end - start > LONG else HOUR_S
@@ -107,10 +120,10 @@ def _from_rollups(key: str, keys: Sequence[str], only: Only, parameters: dict[st
             kinds = split(counts)
             for kind, steps in found[keys[place - 1]].items():
                 steps[step] = tuple(percentile_ms(kinds[kind], percent) for percent in PERCENTS)
-    return found
+    return Measured(found)
 
 
-def _from_records(key: str, keys: Sequence[str], only: Only, parameters: dict[str, Any]) -> dict[str, Percentiles]:
+def _from_records(key: str, keys: Sequence[str], only: Only, parameters: dict[str, Any]) -> Measured:
     shares = [percent / 100 for percent in PERCENTS]
     with connection.cursor() as cursor:
         cursor.execute(
@@ -119,11 +132,11 @@ def _from_records(key: str, keys: Sequence[str], only: Only, parameters: dict[st
         )
         rows = cursor.fetchall()
     found = _empty(keys)
-    for step, place, *measured in rows:
+    for _, step, place, *measured in rows:
         if place is not None:
             for (_, steps), values in zip(found[keys[place - 1]].items(), measured, strict=True):
                 steps[step] = tuple(values or NOTHING)
-    return found
+    return Measured(found, rows[0][0] if rows else None)
 
 
 def _empty(keys: Sequence[str]) -> dict[str, Percentiles]:

@@ -55,6 +55,9 @@
   const draw = (card, data) => {
     const box = card.querySelector("[data-plot]");
     const legend = card.querySelector("[data-legend]");
+    const note = card.querySelector("[data-note]");
+    note.textContent = data.note;
+    note.hidden = !data.note;
     if (!data.series.some((series) => series.values.some(Boolean))) {
       const isCalm = data.metric === "errors";
       plotting.empty(box, isCalm ? gettext("No call failed in this period.") : gettext("Nothing yet in this period. The first call fills this chart."));
