@@ -139,6 +139,15 @@ def percent_short(ratio: float) -> str:
     return _local(f"{ratio * 100:.1f}") + " %"
 
 
+# What billing itself writes down as the reason of a credit; other reasons are what someone typed.
+_CREDIT_REASONS = (gettext_noop("Free credit"), gettext_noop("Credit bought"), gettext_noop("Auto-recharge"))
+
+
+@register.filter
+def credit_reason(text: str) -> str:
+    return _(text) if text in _CREDIT_REASONS else text
+
+
 @register.filter
 def lookup(names: dict[int, str], key: int | None) -> str:
     """The name of an id, or a dash."""

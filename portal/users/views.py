@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST
 
+from portal.organizations.selectors import memberships_of
 from portal.users.forms import ProfileForm
 from portal.users.requests import signed_in
 from portal.users.sessions import browsers_of, end
@@ -21,9 +22,10 @@ def profile(request: HttpRequest) -> HttpResponse:
     form = ProfileForm(request.POST or None, instance=user)
     if request.method == "POST" and form.is_valid():
         form.save()
-        messages.success(request, _("Your name is saved."))
+        messages.success(request, _("Your account is saved."))
         return redirect("portal:profile")
-    return render(request, "portal/users/profile.html", {"form": form}, status=400 if form.errors else 200)
+    context = {"form": form, "memberships": memberships_of(user)}
+    return render(request, "portal/users/profile.html", context, status=400 if form.errors else 200)
 
 
 @login_required

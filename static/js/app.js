@@ -17,9 +17,11 @@
   const showTheme = () => {
     const label = document.querySelector("[data-theme-label]");
     if (label) label.textContent = { light: gettext("Theme: light"), dark: gettext("Theme: dark") }[root.dataset.theme] ?? gettext("Theme: system");
+    for (const button of document.querySelectorAll("[data-theme-set]"))
+      button.setAttribute("aria-pressed", String(button.dataset.themeSet === (root.dataset.theme || "system")));
   };
-  on("click", "[data-theme-next]", () => {
-    const next = themes[(themes.indexOf(root.dataset.theme || "system") + 1) % themes.length];
+  on("click", "[data-theme-next], [data-theme-set]", (button) => {
+    const next = button.dataset.themeSet ?? themes[(themes.indexOf(root.dataset.theme || "system") + 1) % themes.length];
     if (next === "system") {
       delete root.dataset.theme;
       localStorage.removeItem("theme");
