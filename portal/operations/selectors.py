@@ -282,7 +282,7 @@ def _sums_of(sums: ServiceSums, held: _Held) -> dict[str, Any]:
 def _groups(filters: ViewFilters, chosen: Range, start: datetime, now: datetime, held: _Held) -> list[dict[str, Any]]:
     rows = service.by_group(filters.group, filters.service, start, now, grain_s=chosen.group_grain_s)
     about = _about(filters.group, [key for key, _ in rows])
-    plain = {"page": "", "only": ""}
+    plain = {"detail": "", "page": "", "only": ""}
     return [{"key": key, "name": key, **plain, **about.get(key, {}), **_sums_of(sums, held)} for key, sums in rows]
 
 
@@ -296,7 +296,8 @@ def _about(group: Group, keys: list[str]) -> dict[str, dict[str, str]]:
     if group == "deployment":
         return {"0": {"name": "none"}} | {
             str(row.id): {
-                "name": f"{row.model} at {row.address}",
+                "name": row.model,
+                "detail": row.address,
                 "page": reverse("portal:operator_deployment", args=[row.id]),
                 "only": str(row.id),
             }

@@ -8,6 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from portal import access
 from portal.operations import economics, reasons, selectors
@@ -17,6 +18,7 @@ from portal.organizations.selectors import search_organizations
 from portal.pages import operator_page
 
 OPTIONS_SHOWN = 12
+GROUP_TITLES = {"model": _("By model"), "deployment": _("By deployment"), "organization": _("By organization")}
 
 
 @login_required
@@ -33,6 +35,7 @@ def operations(request: HttpRequest) -> HttpResponse:
         "groups": selectors.GROUPS,
         "group": filters.group,
         "group_label": selectors.GROUPS[filters.group],
+        "group_title": GROUP_TITLES[filters.group],
         "words": reasons.as_json(),
         "is_filtered": any(form.cleaned_data.get(name) for name in ("model", "deployment", "organization")),
     }

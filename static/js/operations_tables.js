@@ -87,6 +87,7 @@ const operationsTables = (page, words) => {
       const first = timing(row.ttft, { p95: "" });
       if (row.ttft.p95 > thresholds.ttft) first[1].classList.add("bad");
       const name = make("td", "name", row.only ? link(only(group, row.only), row.name) : row.name);
+      if (row.detail) name.append(sub(row.detail));
       if (isBad) name.append(sub(why(row.failures)));
       if (row.page) name.append(" ", link(row.page, gettext("Open"), "small faint open"));
       return make(
