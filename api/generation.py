@@ -280,6 +280,8 @@ class Generation:
             stream.cancel()
         deployment.in_flight += 1
         metrics.RUNNING.labels(self._model.name).inc()
+        if self._request.stream:
+            metrics.STREAMS.labels(self._model.name).inc()
         return _Attempt(self.request_id, deployment, stream, opened, time.monotonic())
 
     async def _fitting_max_tokens(self, deployment: Deployment) -> int:
@@ -435,6 +437,8 @@ class Generation:
     def _count(self, attempt: _Attempt, status: str, usage: Usage, now: float) -> None:
         model = self._model.name
         metrics.RUNNING.labels(model).dec()
+        if self._request.stream:
+            metrics.STREAMS.labels(model).dec()
         first_token_at = self._first_token_at if self._request.stream else None
         per_token_s = None
         if first_token_at is not None and usage.completion_tokens > 1:

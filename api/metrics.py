@@ -42,6 +42,7 @@ TOKENS = Histogram(
     "gen_ai_client_token_usage", "Tokens of a call by kind.", [_MODEL, "gen_ai_token_type"], buckets=_TOKENS
 )
 RUNNING = Gauge("gateway_num_requests_running", "Requests at a deployment now.", ["model_name"])
+STREAMS = Gauge("gateway_num_streams_running", "Of these, the ones that stream their answer.", ["model_name"])
 RETRIES = Counter(
     "gateway_retries_total", "Attempts at another deployment before the first token.", ["model_name", "code"]
 )

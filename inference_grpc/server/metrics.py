@@ -97,7 +97,7 @@ class EngineMetrics(Collector):
         gauges = {
             "engine_num_requests_running": ("Sequences that run.", info.running),
             "engine_num_requests_waiting": ("Requests that wait for a place.", info.waiting),
-            "engine_kv_cache_usage_ratio": ("Pages in use, 0 to 1.", pages_used / max(1, info.pages_total)),
+            "engine_kv_cache_usage_perc": ("Pages in use, 0 to 1.", pages_used / max(1, info.pages_total)),
             "engine_kv_cache_pages": ("Pages of the KV cache.", info.pages_total),
             "engine_kv_cache_pages_free": ("Pages that are free.", info.pages_free),
             "engine_sessions": ("Gateway sessions that are open.", self.sessions),
@@ -115,7 +115,8 @@ class EngineMetrics(Collector):
                 "Prompt tokens of ended requests that were cached.",
                 self.tokens.cached_tokens,
             ),
-            "engine_prefix_cache_hit_tokens": ("Prompt tokens found in the prefix cache.", info.prefix_hit_tokens),
+            "engine_prefix_cache_queries": ("Prompt tokens looked for in the prefix cache.", info.prompt_tokens),
+            "engine_prefix_cache_hits": ("Of these, the ones that were there.", info.prefix_hit_tokens),
             "engine_steps": ("Steps of the engine.", info.steps),
             "engine_session_messages": ("Messages that were sent to gateways.", self.steps_sent),
             # In vLLM's words a draft is all that is drafted for a sequence in a step; each has a first token.
