@@ -19,7 +19,7 @@ from portal.billing_pages import periods, usage_charts
 from portal.billing_pages.figures import days_left, figures
 from portal.catalog import selectors as catalog
 from portal.home.onboarding import CALLS_OF_A_BEGINNER, checklist
-from portal.home.snippets import make_snippets
+from portal.home.snippets import GUIDES, make_snippets
 from portal.mailbox.access import is_mailbox_open
 from portal.organizations import selectors as organizations
 from portal.pages import member_page
@@ -103,6 +103,7 @@ def quickstart(request: HttpRequest, slug: str) -> HttpResponse:
         model = _first_model()
     context = {
         "snippets": make_snippets(model),
+        "guides": make_snippets(model, GUIDES),
         "models": models,
         "model": model,
         "has_key": api_keys.client_keys(member.organization).exists(),
