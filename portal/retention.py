@@ -9,8 +9,9 @@ from django.utils.translation import gettext_lazy as _
 from portal.alerts.delivery import RETENTION as DELIVERIES_KEPT
 
 
-def kept() -> list[tuple[str | Promise, str | Promise, str]]:
-    """The kind of data, its time, and the setting that says so; empty where nothing can be set."""
+def kept(*, keeps_responses: bool = True) -> list[tuple[str | Promise, str | Promise, str]]:
+    """The kind of data, its time, and the setting that says so; empty where nothing can be set. `keeps_responses` is of
+    one organization: whether it switched that on."""
     months, receipts, responses = (
         settings.USAGE_RETENTION_MONTHS,
         settings.RECEIPT_RETENTION_DAYS,
@@ -19,8 +20,10 @@ def kept() -> list[tuple[str | Promise, str | Promise, str]]:
     return [
         (_("Prompts and answers of calls"), _("Never kept"), ""),
         (
-            _("Responses with their prompts, of organizations that switched it on"),
-            _("%(days)s days after their last use") % {"days": responses} if responses else _("Never kept"),
+            _("Kept responses with their prompts"),
+            _("%(days)s days after their last use") % {"days": responses}
+            if responses and keeps_responses
+            else _("Never kept"),
             "RESPONSE_RETENTION_DAYS",
         ),
         (_("Answers under an Idempotency-Key"), _("24 hours"), ""),

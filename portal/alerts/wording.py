@@ -13,7 +13,7 @@ from billing.money import divide_half_even, parse_nano
 from portal.alerts.kinds import BudgetWindow, RuleKind
 from portal.alerts.models import Alert, AlertRule, WebhookDelivery
 from portal.quotas.wording import limit_text
-from portal.templatetags.portal import count, money
+from portal.templatetags.portal import count, money_short
 
 _BUDGETS = {
     BudgetWindow.DAY: gettext_noop("%(percent)s %% of the day's budget of %(budget)s is spent (%(scope)s)"),
@@ -50,7 +50,7 @@ def make_title(rule: AlertRule, facts: Mapping[str, Any]) -> str:
 
 
 def _amount(facts: Mapping[str, Any], name: str) -> str:
-    return money(parse_nano(facts[name]), facts["currency"])
+    return money_short(parse_nano(facts[name]), facts["currency"])
 
 
 def _budget(rule: AlertRule, facts: Mapping[str, Any]) -> str:
@@ -63,7 +63,7 @@ def _budget(rule: AlertRule, facts: Mapping[str, Any]) -> str:
 
 def _credit(rule: AlertRule, facts: Mapping[str, Any]) -> str:
     return _("%(left)s of credit is left, below %(threshold)s") % {
-        "left": money(max(0, parse_nano(facts["available"])), facts["currency"]),
+        "left": money_short(max(0, parse_nano(facts["available"])), facts["currency"]),
         "threshold": _amount(facts, "threshold"),
     }
 

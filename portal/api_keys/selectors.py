@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from portal.api_keys.models import ApiKey, ManagementKey, Purpose, RetiredSecret
@@ -123,8 +123,9 @@ def client_keys(organization: Organization) -> QuerySet[ApiKey]:
 
 
 def management_keys(organization: Organization) -> QuerySet[ManagementKey]:
-    """Newest first, revoked ones included; the maker comes in the same query."""
-    return ManagementKey.objects.filter(organization=organization).select_related("created_by").order_by("-id")
+    """Newest first, revoked ones last; the maker comes in the same query."""
+    found = ManagementKey.objects.filter(organization=organization).select_related("created_by")
+    return found.order_by(F("revoked_at").desc(nulls_first=True), "-id")
 
 
 def retired_secrets(api_key: ApiKey) -> list[RetiredSecret]:

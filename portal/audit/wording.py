@@ -13,6 +13,7 @@ from django.utils.formats import date_format
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from billing.exports.models import ExportFormat, ExportKind
 from portal.alerts.kinds import BudgetWindow, RuleKind
 from portal.audit.models import AuditEvent
 from portal.audit.services import SYSTEM
@@ -93,6 +94,12 @@ ACTIONS: dict[str, Text] = {
     "price.discounted": _("gave a discount on"),
     "price.discount_ended": _("ended the discount"),
     "volume_tiers.changed": _("changed the volume tiers"),
+    "limit_template.created": _("made the limit template"),
+    "limit_template.changed": _("changed the limit template"),
+    "limit_template.default_set": _("changed what new organizations begin with:"),
+    "limit_template.applied": _("applied a limit template to"),
+    "limit_template.withdrawn": _("took the limit template away from"),
+    "limit_template.run_started": _("began to apply to many the limit template"),
     "invoice_run.started": _("started the invoice run"),
     "invoice_run.retried": _("tried again in the invoice run"),
     "period.closed": _("closed the month"),
@@ -124,6 +131,7 @@ FIELDS: dict[str, Text] = {
     "currency": _("Currency"),
     "default_max_output_tokens": _("Default max output tokens"),
     "deletes_at": _("Closes"),
+    "default": _("Default template"),
     "description": _("Description"),
     "display_name": _("Display name"),
     "effective_from": _("Effective from"),
@@ -157,6 +165,7 @@ FIELDS: dict[str, Text] = {
     "networks": _("Networks"),
     "old secret signs until": _("Old secret signs until"),
     "old secret works until": _("Old secret works until"),
+    "organizations": _("Organizations"),
     "output": _("Output price"),
     "owner": _("Owner"),
     "percent": _("Percent"),
@@ -172,12 +181,14 @@ FIELDS: dict[str, Text] = {
     "role": _("Role"),
     "routes": _("Routes"),
     "scope": _("Applies to"),
+    "search": _("Search"),
     "secret": _("Secret"),
     "slug": _("Short name"),
     "starts_on": _("Begins"),
     "tax": _("Tax"),
     "tax_exemption": _("Tax exemption"),
     "tax_id": _("Tax number"),
+    "template": _("Limit template"),
     "threshold": _("Threshold"),
     "thresholds": _("Thresholds"),
     "time_zone": _("Time zone"),
@@ -187,6 +198,7 @@ FIELDS: dict[str, Text] = {
     "until": _("Until"),
     "upstream_model": _("Upstream model"),
     "url": _("Address"),
+    "version": _("Version"),
     "weight": _("Weight"),
     "window": _("Window"),
 }
@@ -195,7 +207,8 @@ CODES: dict[str, Mapping[str, Text]] = {
     "mode": {mode.value: mode.label for mode in Mode},
     "window": {window.value: window.label for window in BudgetWindow},
     "language": dict(settings.LANGUAGES),
-    "kind": {"usage": _("Requests"), "focus": _("FOCUS cost and usage"), "engine": _("engine")},
+    "kind": {**{kind.value: _(kind.label) for kind in ExportKind}, "engine": _("engine")},
+    "format": {file_format.value: file_format.label for file_format in ExportFormat},
     **{field: {"all": _("all")} for field in ("models", "routes", "networks")},
 }
 # What the service itself gives as its reason; other reasons are what someone typed.
@@ -207,7 +220,7 @@ REASONS: dict[str, Text] = {
 }
 _ALERTS = {kind.value: kind.label for kind in RuleKind}
 # Of these subjects the fields that say which one it is: they are in its name, and no changes.
-_NAMING = {"quota": ("kind", "window", "scope", "model"), "alert_rule": ("kind",)}
+_NAMING = {"quota": ("kind", "window", "scope", "model"), "alert_rule": ("kind",), "usage": ("kind", "period")}
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -262,6 +275,8 @@ def _subject(event: AuditEvent, facts: Mapping[str, Any]) -> str:
         return str(_("%(limit)s of %(scope)s") % {"limit": what, "scope": scope})
     if about == "alert_rule" and facts.get("kind") in _ALERTS:
         return str(_ALERTS[facts["kind"]])
+    if about == "usage" and facts.get("kind") in CODES["kind"]:
+        return f"{CODES['kind'][facts['kind']]} {facts['period']}"
     return "" if about == "volume_tiers" else event.subject_label
 
 
@@ -273,7 +288,7 @@ def _field_name(field: str) -> str:
 
 
 def _printed(field: str, value: Any, currency: str) -> str | None:
-    if value is None:
+    if value in (None, ""):
         return None
     if isinstance(value, bool):
         return str(_("yes") if value else _("no"))

@@ -188,7 +188,7 @@ def _settings_page(
         "project_form": project_form,
         "projects": selectors.projects_with_keys(organization),
         "project_spend": selectors.project_spend(organization, now=timezone.now()),
-        "kept": kept(),
+        "kept": kept(keeps_responses=organization.keeps_responses),
         "member_count": len(people),
         "secured_count": len(secured),
         "unsecured": [each.user.email for each in people if each.user_id not in secured],
