@@ -1,0 +1,160 @@
+"""Hundreds of streams at once, many of them left by their callers: nothing is lost, refused, or kept open behind them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import httpx2 as httpx
+from django.db import connection
+from django.utils import timezone
+
+from portal.catalog.services import change_price
+from tests.api.live.service import Account, Engine, Web, eventually, make_account, make_model, set_limit
+
+STREAMS, CALLERS = 150, 60
+
+
+def sockets_of(web: Web) -> int:
+    """Open files of the server's workers that are sockets."""
+    assert web.popen is not None
+    workers = Path(f"/proc/{web.popen.pid}/task/{web.popen.pid}/children").read_text().split()
+    links = [link for pid in workers for link in Path(f"/proc/{pid}/fd").iterdir()]
+    count = 0
+    for link in links:
+        try:
+            count += os.readlink(link).startswith("socket:")
+        except FileNotFoundError:
+            continue
+    return count
+
+
+def stream(account: Account, number: int) -> int:
+    """Every third caller leaves after the first words."""
+    body = account.chat("PACE:40 TOKENS:8", stream=True, max_tokens=20)
+    headers = {"authorization": f"Bearer {account.secret}"}
+    with (
+        httpx.Client(timeout=60) as client,
+        client.stream("POST", f"{account.web.url}/v1/chat/completions", json=body, headers=headers) as answer,
+    ):
+        if number % 3 == 0:
+            next(answer.iter_lines())
+        else:
+            answer.read()
+        return answer.status_code
+
+
+def connections_to_postgresql() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+        return int(cursor.fetchone()[0])
+
+
+def test_streams_need_few_connections_and_leave_nothing_open(own_web: Callable[..., Web]) -> None:
+    """PostgreSQL lends this gateway two connections, far fewer than there are streams."""
+    web = own_web(DATABASE_POOL_MAX="2")
+    account = make_account(web)
+    assert account.post("SAY: hi").status_code == 200
+    before = connections_to_postgresql()
+    most = [before]
+    is_over = threading.Event()
+
+    def watch() -> None:
+        try:
+            while not is_over.is_set():
+                most.append(connections_to_postgresql())
+                time.sleep(0.05)
+        finally:
+            connection.close()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with ThreadPoolExecutor(CALLERS) as pool:
+            statuses = Counter(pool.map(lambda number: stream(account, number), range(STREAMS)))
+    finally:
+        is_over.set()
+        watcher.join()
+    assert statuses == {200: STREAMS}
+    eventually(lambda: Counter(row.status == "started" for row in account.records()) == {False: STREAMS + 1}, 60)
+    assert all(record.cost_nano > 0 for record in account.records())
+    account.assert_books_agree()
+    # Also with the watcher's own, and two for each of the gateway's processes.
+    assert max(most) <= before + 8
+    # The stores, the engine and the listener; no caller's.
+    eventually(lambda: sockets_of(web) < CALLERS // 2, 30)
+
+
+def test_calls_that_time_out_give_their_place_back(own_web: Callable[..., Web], engine: Engine) -> None:
+    """A limit of four at a time, and three times four calls to which the engine never says a word."""
+    account = make_account(own_web(REQUEST_TIMEOUT_S="1"))
+    set_limit(account, "concurrency", "now", 4)
+    with ThreadPoolExecutor(4) as pool:
+        statuses = Counter(pool.map(lambda _: account.post("STALL:0 TOKENS:5").status_code, range(12)))
+    assert set(statuses) == {504}, statuses
+    eventually(lambda: account.post("SAY: hi").status_code == 200)
+    account.assert_books_agree()
+    assert {record.cost_nano for record in account.records() if record.status == "failed"} == {0}
+
+
+def test_a_caller_that_leaves_before_the_first_byte_pays_for_no_full_answer(account: Account) -> None:
+    """The engine stops before its answer of 300 words, and the hold of all 300 comes back."""
+    body = account.chat("TTFT:2000 PACE:50 TOKENS:300", stream=True, max_tokens=300)
+    with suppress(httpx.TimeoutException):
+        httpx.post(
+            f"{account.web.url}/v1/chat/completions",
+            json=body,
+            headers={"authorization": f"Bearer {account.secret}"},
+            timeout=httpx.Timeout(5, read=0.5),
+        )
+    record = account.record()
+    assert (record.status, record.error_code) == ("cancelled", "client_closed")
+    assert record.completion_tokens == 0
+    assert record.duration_ms < 2000
+    assert record.cost_nano <= record.prompt_tokens * 400
+    account.assert_books_agree()
+
+
+def test_a_stream_cut_under_a_public_name_keeps_its_price_and_its_cached_count(
+    account: Account, engine: Engine
+) -> None:
+    """The engine knows the model by another name; the price is that of the name the caller used."""
+    model = make_model("public-name", engine.address)
+    change_price(
+        model=model, input_nano=10**9, cached_input_nano=10**8, output_nano=10**10,
+        effective_from=timezone.now() + timedelta(microseconds=1), actor=None,
+    )  # fmt: skip
+    prompt = "CACHED:100 PACE:20 TOKENS:400 " + "word " * 200
+    body = account.chat(prompt, model="public-name", stream=True, max_tokens=400)
+    with account.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+        lines = answer.iter_lines()
+        while '"content":' not in next(lines):
+            pass
+    record = account.record()
+    assert (record.status, record.model, record.cached_tokens) == ("cancelled", "public-name", 100)
+    fresh = record.prompt_tokens - record.cached_tokens
+    assert record.cost_nano == fresh * 1000 + 100 * 100 + record.completion_tokens * 10_000
+    assert record.completion_tokens > 0
+    account.assert_books_agree()
+
+
+def test_the_headers_of_a_token_limit_agree_with_its_refusals(account: Account) -> None:
+    set_limit(account, "tokens", "minute", 400)
+    served = account.post("SAY: hi", max_tokens=150)
+    assert served.status_code == 200
+    assert served.headers["x-ratelimit-limit-tokens"] == "400"
+    with ThreadPoolExecutor(5) as pool:
+        answers = list(pool.map(lambda _: account.post("PACE:100 TOKENS:100", max_tokens=150), range(5)))
+    admitted = [answer for answer in answers if answer.status_code == 200]
+    assert len(admitted) == 2
+    left = min(int(answer.headers["x-ratelimit-remaining-tokens"]) for answer in admitted)
+    for refused in (answer for answer in answers if answer.status_code == 429):
+        assert "400 tokens per minute" in refused.json()["error"]["message"]
+        assert left < 150
