@@ -11,13 +11,13 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 
 from billing.ledger import selectors as ledger
-from billing.pricing import selectors as pricing
 from billing.usage import selectors as usage
 from portal import access
 from portal.api_keys import selectors as api_keys
 from portal.billing_pages import periods, usage_charts
 from portal.billing_pages.figures import days_left, figures
 from portal.catalog import selectors as catalog
+from portal.catalog.offers import offers
 from portal.home.onboarding import CALLS_OF_A_BEGINNER, checklist
 from portal.home.snippets import GUIDES, make_snippets
 from portal.mailbox.access import is_mailbox_open
@@ -32,17 +32,18 @@ from portal.users.requests import signed_in
 LIMITS_SHOWN = 4
 SPENDERS_SHOWN = 5
 REFUSALS_SHOWN = timedelta(hours=1)
+# On the front page.
+MODELS_SHOWN = 8
 
 
 def front(request: HttpRequest) -> HttpResponse:
     """What the service is, for someone who is not signed in."""
     if request.user.is_authenticated:
         return redirect("portal:home")
-    models = catalog.published_models()
-    model = models[0].name if models else ""
-    price = pricing.current_price(model, timezone.now()) if model else None
-    snippet = make_snippets(model or "your-model")[1]
-    return render(request, "portal/home/front.html", {"price": price, "snippet": snippet, "model": model})
+    found = offers()
+    snippet = make_snippets(found[0].model.name if found else "your-model")[1]
+    context = {"offers": found[:MODELS_SHOWN], "snippet": snippet}
+    return render(request, "portal/home/front.html", context)
 
 
 @login_required

@@ -87,6 +87,52 @@
     true,
   );
 
+  // Jumping: any page by its name, a request by its id. Arrows walk through what fits, Enter opens the first.
+  const jump = document.getElementById("jump");
+  if (jump) {
+    const text = document.getElementById("jump-text");
+    const [request, none] = ["request", "none"].map((part) => jump.querySelector(`[data-jump-${part}]`));
+    const links = [...jump.querySelectorAll("a")].filter((link) => link !== request);
+    const fitting = () => [...jump.querySelectorAll("a:not([hidden])")];
+    const show = () => {
+      const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
+      for (const link of links) link.hidden = !words.every((word) => link.textContent.toLowerCase().includes(word));
+      if (request) {
+        request.hidden = !/[0-9a-f]{32}$/i.test(text.value.trim().replaceAll("-", ""));
+        request.search = new URLSearchParams({ request_id: text.value.trim() });
+      }
+      none.hidden = fitting().length > 0;
+    };
+    const open = () => {
+      if (document.querySelector("dialog:modal")) return;
+      text.value = "";
+      show();
+      jump.showModal();
+      text.focus();
+    };
+    on("click", "[data-jump]", open);
+    text.addEventListener("input", show);
+    jump.addEventListener("click", (event) => event.target === jump && jump.close());
+    document.addEventListener("keydown", (event) => {
+      if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
+      event.preventDefault();
+      open();
+    });
+    jump.addEventListener("keydown", (event) => {
+      const found = fitting();
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (step) {
+        event.preventDefault();
+        const at = found.indexOf(document.activeElement) + step;
+        (at < 0 ? text : found[Math.min(at, found.length - 1)])?.focus();
+      } else if (event.key === "Enter" && event.target === text) {
+        event.preventDefault();
+        found[0]?.click();
+      }
+    });
+    if (/Mac|iPhone|iPad/.test(navigator.platform)) document.querySelector("[data-jump-key]").textContent = "⌘ K";
+  }
+
   // Copy buttons: the text of the element they name, or their own data-copy.
   on("click", "[data-copy], [data-copy-from]", async (button) => {
     const source = button.dataset.copyFrom && document.getElementById(button.dataset.copyFrom);
