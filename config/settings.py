@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
+from config import support_admin
 from config.env import env_bool, env_int, env_list, env_secret, env_str, env_url, networks
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -352,7 +353,7 @@ CONTENT_SECURITY_POLICY: dict[str, Any] = {
     }
 }
 
-UNFOLD = {"SITE_TITLE": "Token Factory", "SITE_HEADER": "Token Factory", "SITE_SUBHEADER": "Support"}
+UNFOLD = support_admin.UNFOLD
 
 # Static files and locale ------------------------------------------------------------------------
 STATIC_URL = "/static/"

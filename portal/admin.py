@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
+from allauth.usersessions.models import UserSession
+from axes.models import AccessAttempt
+from django.apps import apps
 from django.contrib import admin
-from django.contrib.auth.models import Group
 from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django_celery_beat.models import PeriodicTask
 from unfold.admin import ModelAdmin
 
 from portal import models as portal
@@ -17,7 +23,11 @@ from portal.catalog import services as catalog
 from portal.organizations import services as organizations
 from portal.users.requests import signed_in
 
-admin.site.unregister(Group)
+# What libraries register writes past our services, and shows secrets: support looks at some of it, below.
+for _app in ("auth", "account", "mfa", "usersessions", "socialaccount", "axes", "django_celery_beat"):
+    for _model in apps.get_app_config(_app).get_models():
+        if admin.site.is_registered(_model):
+            admin.site.unregister(_model)
 
 
 class ReadOnly(ModelAdmin):  # type: ignore[misc]  # unfold has no types
@@ -129,3 +139,32 @@ _register(
     ordering=("-id",),
 )
 _register(portal.InvoiceRun, list_display=("period", "is_preview", "state", "started_by", "created_at", "finished_at"))
+_register(EmailAddress, list_display=("email", "user", "verified", "primary"), search_fields=("email",))
+_register(
+    Authenticator,
+    list_display=("user", "type", "created_at", "last_used_at"),
+    list_select_related=("user",),
+    search_fields=("user__email",),
+    exclude=("data",),
+)
+_register(
+    SocialAccount,
+    list_display=("user", "provider", "uid", "last_login"),
+    list_select_related=("user",),
+    search_fields=("user__email", "uid"),
+    exclude=("extra_data",),
+)
+_register(
+    UserSession,
+    list_display=("user", "ip", "user_agent", "created_at", "last_seen_at"),
+    list_select_related=("user",),
+    search_fields=("user__email", "ip"),
+    exclude=("session_key", "data"),
+)
+_register(
+    AccessAttempt,
+    list_display=("username", "ip_address", "failures_since_start", "attempt_time"),
+    search_fields=("username", "ip_address"),
+    exclude=("get_data", "post_data"),
+)
+_register(PeriodicTask, list_display=("name", "task", "interval", "crontab", "enabled", "last_run_at"))

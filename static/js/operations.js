@@ -10,7 +10,7 @@
   const charts = operationsCharts(page, words);
   const tables = operationsTables(page, words);
   const print = (format, value) => (value === null || value === undefined ? "–" : format(value));
-  const whole = (value) => value.toLocaleString(locale);
+  const count = (value) => (value < 100_000 ? value.toLocaleString(locale) : charts.count(value));
   const FORMATS = { kv: charts.share, failed_share: charts.share, context_share: charts.share, output_per_s: charts.count };
 
   const sum = (values) => values.reduce((a, b) => a + b, 0);
@@ -29,7 +29,7 @@
     const values = { ...view.sums, ...(isKnown ? view.present : {}), refused: counted(view.refusals, () => true), refused_ours: ours(view) };
     for (const box of page.querySelectorAll("[data-figure]")) {
       const name = box.dataset.figure;
-      box.textContent = print(FORMATS[name] ?? charts.count, values[name]);
+      box.textContent = print(FORMATS[name] ?? count, values[name]);
       if (isBad[name]) box.closest(".stat").classList.toggle("is-bad", isKnown && isBad[name](view));
     }
   };
