@@ -8,6 +8,7 @@ from drf_spectacular.views import SpectacularJSONAPIView
 from api.rest.docs import inference_docs, management_docs
 from api.rest.views import alerts, exports, governance, keys, money, organizations, purchases
 from api.rest.views.operator import catalog as operator_catalog
+from api.rest.views.operator import limits as operator_limits
 from api.rest.views.operator import money as operator_money
 from api.rest.views.operator import organizations as operator_organizations
 from api.rest.views.operator import service as operator_service
@@ -167,6 +168,42 @@ operator_paths: list[URLPattern | URLResolver] = [
         "payment-events/<int:event_id>/replay",
         operator_money.PaymentEventReplay.as_view(),
         name="operator_payment_event_replay",
+    ),
+    path("limit-templates", operator_limits.LimitTemplates.as_view(), name="operator_limit_templates"),
+    path(
+        "limit-templates/<int:template_id>",
+        operator_limits.LimitTemplateDetail.as_view(),
+        name="operator_limit_template",
+    ),
+    path(
+        "limit-templates/<int:template_id>/default",
+        operator_limits.LimitTemplateDefault.as_view(),
+        name="operator_limit_template_default",
+    ),
+    path(
+        "limit-templates/<int:template_id>/organizations",
+        operator_limits.LimitTemplateUses.as_view(),
+        name="operator_limit_template_uses",
+    ),
+    path(
+        "limit-templates/<int:template_id>/preview",
+        operator_limits.LimitTemplatePreview.as_view(),
+        name="operator_limit_template_preview",
+    ),
+    path(
+        "limit-templates/<int:template_id>/runs",
+        operator_limits.LimitTemplateRuns.as_view(),
+        name="operator_limit_template_runs",
+    ),
+    path(
+        "limit-template-runs/<int:template_run_id>",
+        operator_limits.LimitTemplateRunDetail.as_view(),
+        name="operator_limit_template_run",
+    ),
+    path(
+        "organizations/<slug:slug>/limit-template",
+        operator_limits.TenantLimitTemplate.as_view(),
+        name="operator_organization_limit_template",
     ),
     path("operations", operator_service.Operations.as_view(), name="operator_operations"),
     path("capacity", operator_service.Capacity.as_view(), name="operator_capacity"),

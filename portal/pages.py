@@ -75,6 +75,7 @@ OPERATOR_PAGES: Pages = [
         [
             (_("Models and prices"), "boxes", "operator_models"),
             (_("Volume and discounts"), "tag", "operator_volume"),
+            (_("Limit templates"), "gauge", "operator_limit_templates"),
             (_("Engines"), "server", "operator_engines"),
             (_("Capacity and cost"), "cpu", "capacity"),
         ],

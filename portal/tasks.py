@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from portal.alerts import delivery, evaluation
 from portal.alerts import services as alerts
+from portal.limit_templates import services as limit_templates
 from portal.operations import services as operations
 from portal.operator import services as operator
 from portal.organizations import invitations, lifecycle
@@ -35,6 +36,13 @@ def run_invoices(run_id: int) -> None:
     """A slice; the next one is a task of its own, so that a long run holds no worker for long."""
     if operator.execute_run(run_id):
         run_invoices.delay(run_id)
+
+
+@shared_task(name="portal.tasks.apply_limit_template")  # type: ignore[untyped-decorator]  # Celery has no types
+def apply_limit_template(run_id: int) -> None:
+    """A slice, as of a run of invoices."""
+    if limit_templates.execute_run(run_id):
+        apply_limit_template.delay(run_id)
 
 
 @shared_task(name="portal.tasks.tidy_operations")  # type: ignore[untyped-decorator]  # Celery has no types

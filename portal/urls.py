@@ -17,6 +17,7 @@ from portal.billing_pages import views as billing
 from portal.catalog import views as catalog
 from portal.home import views as home
 from portal.language import ScriptTexts
+from portal.limit_templates import views as limit_templates
 from portal.mailbox import views as mailbox
 from portal.operations import views as operations
 from portal.operator import acting_views as acting
@@ -134,6 +135,22 @@ operator_pages: list[URLPattern | URLResolver] = [
     path("volume-prices/tiers", operator_volume.tiers, name="operator_tiers"),
     path("volume-prices/discount", operator_volume.discount, name="operator_any_discount"),
     path("volume-prices/discounts/<int:discount_id>/end", operator_volume.discount_end, name="operator_discount_end"),
+    path("limit-templates", limit_templates.templates, name="operator_limit_templates"),
+    path("limit-templates/new", limit_templates.new, name="operator_limit_template_new"),
+    path("limit-templates/<int:template_id>", limit_templates.template, name="operator_limit_template"),
+    path("limit-templates/<int:template_id>/change", limit_templates.change, name="operator_limit_template_change"),
+    path("limit-templates/<int:template_id>/default", limit_templates.default, name="operator_limit_template_default"),
+    path("limit-templates/<int:template_id>/apply", limit_templates.apply, name="operator_limit_template_apply"),
+    path(
+        "limit-templates/<int:template_id>/trial/<slug:slug>",
+        limit_templates.trial,
+        name="operator_limit_template_trial",
+    ),
+    path(
+        "organizations/<slug:slug>/limit-template/withdraw",
+        limit_templates.withdraw,
+        name="operator_limit_template_withdraw",
+    ),
     path("engines", operator_catalog.engines, name="operator_engines"),
     path("invoices", operator_money.invoices, name="operator_invoices"),
     path("invoices/run", operator_money.run, name="operator_invoice_run"),

@@ -23,7 +23,7 @@ from portal.access import TwoFactorNeeded
 from portal.alerts.webhooks import WebhookRefused
 from portal.api_keys.redaction import redact
 from portal.errors import NameHoldsKey, PortalError
-from portal.quotas.services import QuotaOutOfScope
+from portal.quotas.services import QuotaAboveCeiling, QuotaOutOfScope
 
 _CODES = {
     400: "invalid_request",
@@ -40,6 +40,7 @@ _WHOLE = api_settings.NON_FIELD_ERRORS_KEY
 _BAD_INPUT = (
     NameHoldsKey,
     WebhookRefused,
+    QuotaAboveCeiling,
     QuotaOutOfScope,
     InvalidAccount,
     InvalidAmount,
@@ -83,7 +84,13 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
 
 def body_of(message: str, status_code: int, code: str, param: str | None = None) -> dict[str, Any]:
     kind = "invalid_request_error" if status_code < 500 else "server_error"
-    return {"error": {"message": redact(message), "type": kind, "param": param or None, "code": code}}
+    named = _sendable(param) if param else None
+    return {"error": {"message": _sendable(redact(message)), "type": kind, "param": named, "code": code}}
+
+
+def _sendable(text: str) -> str:
+    """What was sent may be repeated in a message, and JSON may hold half a surrogate pair, which UTF-8 does not."""
+    return text.encode(errors="replace").decode()
 
 
 def _faults(detail: Any, path: str) -> Iterator[tuple[str, str]]:

@@ -29,6 +29,7 @@ from billing.usage.selectors import ranking, usage_page
 from portal.alerts.models import WebhookDelivery
 from portal.api_keys.models import ApiKey
 from portal.catalog.models import Model
+from portal.limit_templates.models import LimitTemplate, TemplateLimit, TemplateUse, TemplateVersion
 from portal.operator.models import InvoiceRun, RunOutcome
 from portal.organizations.models import Member, Organization
 from portal.users.models import User
@@ -152,6 +153,7 @@ def names() -> dict[str, object]:
         "invoice": invoice.id,
         "period": invoice.period,
         "run": run_of(invoice.period).id,
+        "template": template_of_all().id,
         "since": f"{record.started_at - timedelta(days=30):%Y-%m-%dT%H:%M:%SZ}",
         "until": f"{record.started_at:%Y-%m-%dT%H:%M:%SZ}",
         "delivery": WebhookDelivery.objects.filter(organization=organization).latest("id").id,
@@ -190,6 +192,22 @@ def run_of(period: str) -> InvoiceRun:
         run.outcome = {"finalized": len(issued), "empty": run.account_total - len(issued)}
         run.save(update_fields=["account_total", "outcome"])
     return run
+
+
+def template_of_all() -> LimitTemplate:
+    """A limit template that every organization has, a third of them in an older version; made once."""
+    template, is_new = LimitTemplate.objects.get_or_create(name="Benchmark")
+    if is_new:
+        older, newest = (
+            TemplateVersion.objects.create(template=template, number=number, created_by=operator()) for number in (1, 2)
+        )
+        TemplateLimit.objects.create(version=newest, kind="requests", window="minute", limit=600)
+        TemplateLimit.objects.create(version=newest, kind="tokens", window="day", limit=10**7)
+        TemplateUse.objects.bulk_create(
+            TemplateUse(organization_id=number, version=newest if number % 3 else older)
+            for number in Organization.objects.values_list("id", flat=True)
+        )
+    return template
 
 
 def explained(timing: Timing, lines: int = PLAN_LINES) -> str:

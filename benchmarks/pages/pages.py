@@ -101,6 +101,11 @@ OPERATOR = [
         ("models and prices", "/operator/models"),
         ("a model and its prices", "/operator/models/{model}"),
         ("volume prices", "/operator/volume-prices"),
+        ("limit templates", "/operator/limit-templates"),
+        ("a limit template that all have", "/operator/limit-templates/{template}"),
+        ("a limit template, last page", "/operator/limit-templates/{template}?page=200"),
+        ("what a limit template would change", "/operator/limit-templates/{template}/apply?q=007"),
+        ("a limit template on the week of the largest", "/operator/limit-templates/{template}/trial/{slug}"),
         ("engines", "/operator/engines"),
         ("invoice run", "/operator/invoices"),
         ("invoice run of a month that is over", "/operator/invoices?period={period}"),
@@ -127,7 +132,8 @@ _OF_OPERATOR = (
     *("volume-tiers", "invoices", "invoices/month?period={period}", "invoices/{invoice}", "invoice-runs"),
     *("invoice-runs/{run}/outcomes",),
     *("promo-codes", "tax-rates", "payment-events", "operations?range=30d", "capacity", "reconciliation"),
-    *("reconciliation/calls/{request}",),
+    *("reconciliation/calls/{request}", "limit-templates", "limit-templates/{template}/organizations"),
+    *("organizations/{slug}/limit-template",),
     *("retention", "audit", "keys"),
 )
 REST = [
@@ -154,7 +160,9 @@ NOT_MEASURED: dict[str, tuple[str, ...]] = {
     "A page of the payment provider.": ("portal:payment_page",),
     "One row, found by its primary key, or the form for a new one.": (
         *("portal:playground_shared", "portal:top_up", "portal:operator_deployment"),
-        *("portal:operator_model_new", "portal:operator_deployment_new"),
+        *("portal:operator_model_new", "portal:operator_deployment_new", "portal:operator_limit_template_new"),
+        *("portal:operator_limit_template_change", "api:operator_limit_template", "api:operator_limit_template_run"),
+        "api:operator_limit_template_runs",
         *("api:organization", "api:key", "api:retired_secrets", "api:usage_record", "api:top_up", "api:auto_recharge"),
         *("api:export", "api:billing_details", "api:delivery", "api:operator_deployment", "api:operator_invoice_run"),
     ),

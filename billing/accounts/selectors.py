@@ -15,6 +15,11 @@ def account_of(organization_id: int) -> BillingAccount:
     return account
 
 
+def accounts_of(organization_ids: Collection[int]) -> dict[int, BillingAccount]:
+    """By the organization's id. One query."""
+    return {row.organization_id: row for row in BillingAccount.objects.filter(organization_id__in=organization_ids)}
+
+
 def currencies_of(organization_ids: Collection[int]) -> dict[int, str]:
     """The currency that each pays in, by its id. One query."""
     accounts = BillingAccount.objects.filter(organization_id__in=organization_ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -120,6 +121,12 @@ def volume_tiers() -> list[Tier]:
 def discounts() -> list[Discount]:
     """Newest first, those that are over included."""
     return list(Discount.objects.select_related("end").order_by("-effective_from", "-id"))
+
+
+def running_discounts(discount_ids: Collection[int], *, at: datetime) -> dict[int, Discount]:
+    """Those of these that are not over, by id. One query."""
+    found = Discount.objects.select_related("end").filter(id__in=discount_ids)
+    return {row.id: row for row in found if row.until is None or row.until > at}
 
 
 def find_discount(discount_id: int) -> Discount | None:

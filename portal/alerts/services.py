@@ -90,7 +90,7 @@ def _told(rule: AlertRule) -> dict[str, Any]:
 
 def _record(
     rule: AlertRule,
-    actor: User,
+    actor: User | None,
     action: str,
     before: dict[str, Any] | None = None,
     after: dict[str, Any] | None = None,

@@ -45,7 +45,7 @@ def grant_credit(*, organization: Organization, amount_nano: int, reason: str, k
 
 
 @transaction.atomic
-def change_credit_limit(*, organization: Organization, credit_limit_nano: int, actor: User, reason: str) -> None:
+def change_credit_limit(*, organization: Organization, credit_limit_nano: int, actor: User | None, reason: str) -> None:
     before = accounts.account_of(organization.id).credit_limit_nano
     if before == credit_limit_nano:
         return

@@ -121,9 +121,9 @@ def discount_price(
     effective_from: datetime,
     effective_until: datetime | None,
     reason: str,
-    actor: User,
-) -> None:
-    """So much off the model's list price, or off all, for one organization. Once per key.
+    actor: User | None,
+) -> Discount:
+    """So much off the model's list price, or off all, for one organization. Once per key: a repeat returns it.
 
     Raises InvalidPrice or KeyReused.
     """
@@ -135,10 +135,10 @@ def discount_price(
         effective_from=effective_from,
         effective_until=effective_until,
         reason=reason,
-        actor_id=actor.id,
+        actor_id=actor.id if actor else None,
     )
     if discount.effective_from != effective_from:
-        return
+        return discount
     record_event(
         organization_id=organization.id,
         actor=actor,
@@ -150,14 +150,15 @@ def discount_price(
         },
         reason=reason,
     )
+    return discount
 
 
 @transaction.atomic
-def stop_discount(*, discount: Discount, reason: str, actor: User) -> None:
+def stop_discount(*, discount: Discount, reason: str, actor: User | None) -> None:
     """It ends now; calls that began before keep their price. A repeat changes nothing. Raises InvalidPrice when it is
     over already."""
     now = timezone.now()
-    end = end_discount(discount_id=discount.id, at=now, reason=reason, actor_id=actor.id)
+    end = end_discount(discount_id=discount.id, at=now, reason=reason, actor_id=actor.id if actor else None)
     if end.ends_at != now:
         return
     record_event(

@@ -59,7 +59,7 @@ class TemplateVersion(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.template}, version {self.number}"
+        return f"{self.template} v{self.number}"
 
 
 class TemplateLimit(LimitFields):

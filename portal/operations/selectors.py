@@ -75,7 +75,7 @@ def view(filters: ViewFilters, *, now: datetime) -> dict[str, Any]:
         "now": int(now.timestamp()),
         **_latency_series(steps, times),
         "throughput": _throughput(steps, times, chosen.step_s, now),
-        "context": _context(steps, times, chosen.step_s, now),
+        "context_held": _context_held(steps, times, chosen.step_s, now),
         "failures": _failures(steps, times),
         "gauges": _gauge_series(gauges, times),
         "refusals": refusals.over_time(filters.service.organization_id, start, chosen.step_s, times),
@@ -119,11 +119,11 @@ def _throughput(
     }
 
 
-def _context(steps: Mapping[int, ServiceSums], times: list[int], step_s: int, now: datetime) -> dict[str, list[float]]:
+def _context_held(steps: Mapping[int, ServiceSums], times: list[int], step_s: int, now: datetime) -> list[float]:
     """Tokens of context in the KV cache at once, on average: of the calls by their start, once they have ended."""
     empty = ServiceSums()
     elapsed_s = {at: max(1.0, min(step_s, now.timestamp() - at)) for at in times}
-    return {"held": [round(steps.get(at, empty).context_token_ms / 1000 / elapsed_s[at], 1) for at in times]}
+    return [round(steps.get(at, empty).context_token_ms / 1000 / elapsed_s[at], 1) for at in times]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from billing.pricing import selectors as pricing
 from billing.pricing.models import Discount
 from portal.api_keys.models import OperatorKey
 from portal.catalog.models import Deployment, Model
+from portal.limit_templates import selectors as limit_templates
+from portal.limit_templates.models import LimitTemplate, TemplateRun, TemplateVersion
 from portal.operator import selectors
 from portal.operator.models import InvoiceRun
 from portal.operator.selectors import MismatchRow
@@ -52,6 +54,18 @@ def deployment(deployment_id: int) -> Deployment:
 
 def discount(discount_id: int) -> Discount:
     return _found(pricing.find_discount(discount_id), "discount")
+
+
+def limit_template(template_id: int) -> LimitTemplate:
+    return _found(limit_templates.find_template(template_id), "limit template")
+
+
+def template_version(of: LimitTemplate, version_id: int) -> TemplateVersion:
+    return _found(of.versions.filter(id=version_id).select_related("template").first(), "version")
+
+
+def template_run(run_id: int) -> TemplateRun:
+    return _found(limit_templates.find_run(run_id), "run")
 
 
 def invoice(invoice_id: int) -> Invoice:

@@ -30,6 +30,17 @@ CHOICES = {
 }
 
 
+def read_limit(kind: str, text: str) -> int:
+    """Nano-units for spend, else a count. Raises ValidationError."""
+    try:
+        limit = read_nano(text) if kind == QuotaKind.SPEND else int(plain_number(text))
+    except (ValidationError, ValueError):
+        raise ValidationError(_("Enter a whole number, or for spend an amount such as 25.50.")) from None
+    if not 0 <= limit <= 2**63 - 1:
+        raise ValidationError(_("Enter a number from 0 to 9,223,372,036,854,775,807."))
+    return limit
+
+
 class QuotaForm(forms.Form):
     """`scope` is empty for the organization, else project:ID, api_key:ID or member:ID."""
 
@@ -84,13 +95,9 @@ class QuotaForm(forms.Form):
         kind, _separator, window = data["what"].partition(":")
         scope, _separator, number = data.get("scope", "").partition(":")
         try:
-            limit = read_nano(data["amount"]) if kind == QuotaKind.SPEND else int(plain_number(data["amount"]))
-        except (ValidationError, ValueError):
-            raise ValidationError(
-                {"amount": _("Enter a whole number, or for spend an amount such as 25.50.")}
-            ) from None
-        if not 0 <= limit <= 2**63 - 1:
-            raise ValidationError({"amount": _("Enter a number from 0 to 9,223,372,036,854,775,807.")})
+            limit = read_limit(kind, data["amount"])
+        except ValidationError as error:
+            raise ValidationError({"amount": error.messages}) from None
         data["quota"] = {
             "kind": QuotaKind(kind),
             "window": Window(window),

@@ -8,6 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from billing.accounts.selectors import account_of
 from portal.alerts.services import watch_soft_limits
 from portal.api_keys.models import ApiKey
 from portal.audit.services import record_event
@@ -15,11 +16,23 @@ from portal.errors import PortalError
 from portal.organizations.models import Member, Organization, Project
 from portal.quotas import snapshot
 from portal.quotas.models import Mode, Quota, QuotaKind, Window
+from portal.quotas.wording import limit_text
 from portal.users.models import User
 
 
 class QuotaOutOfScope(PortalError):
     code = "quota_out_of_scope"
+
+
+class QuotaAboveCeiling(PortalError):
+    code = "quota_above_ceiling"
+
+
+class QuotaImposed(PortalError):
+    code = "quota_imposed"
+
+    def __init__(self) -> None:
+        super().__init__(_("The operator of this service sets this limit for you; ask them to change it."))
 
 
 @transaction.atomic
@@ -39,7 +52,8 @@ def change_quota(
 ) -> Quota | None:
     """Sets the limit of the organization, or of one of its projects, keys or members; None removes it.
 
-    The gateways use it from their next request on. A repeat with the same limit and mode changes nothing.
+    The gateways use it from their next request on. A repeat with the same limit and mode changes nothing. Raises
+    QuotaAboveCeiling above what the organization's limit template imposes.
     """
     owned: tuple[Project | ApiKey | Member | None, ...] = (project, api_key, member)
     if any(row and row.organization_id != organization.id for row in owned):
@@ -54,7 +68,10 @@ def change_quota(
         "model": model,
         "kind": kind,
         "window": window,
+        "is_imposed": False,
     }
+    if limit is not None:
+        _check_ceiling(organization, kind, window, model, limit)
     quota = Quota.objects.filter(**which).first()
     before = (quota.limit, quota.mode) if quota else (None, None)
     after = (limit, mode) if limit is not None else (None, None)
@@ -92,8 +109,30 @@ def change_quota(
     return quota
 
 
+def _check_ceiling(organization: Organization, kind: QuotaKind, window: Window, model: str, limit: int) -> None:
+    """Calls under the limit come under the operator's as well: a higher one would promise what is refused."""
+    imposed = Quota.objects.filter(
+        organization=organization,
+        is_imposed=True,
+        mode=Mode.HARD,
+        kind=kind,
+        window=window,
+        model__in={"", model},
+        limit__lt=limit,
+    )
+    ceiling = imposed.order_by("limit").first()
+    if ceiling is not None:
+        currency = account_of(organization.id).currency
+        text = limit_text(kind, window, ceiling.limit, currency)
+        raise QuotaAboveCeiling(
+            _("The operator of this service allows %(limit)s. Set it no higher, or ask the operator.") % {"limit": text}
+        )
+
+
 def remove_quota(*, quota: Quota, actor: User, reason: str = "") -> None:
-    """Calls are no longer held back by it. A repeat changes nothing."""
+    """Calls are no longer held back by it. A repeat changes nothing. Raises QuotaImposed for one of a template."""
+    if quota.is_imposed:
+        raise QuotaImposed
     change_quota(
         organization=quota.organization,
         kind=QuotaKind(quota.kind),

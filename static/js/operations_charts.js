@@ -32,7 +32,7 @@ const operationsCharts = (page, words) => {
       ],
     },
     kv: { format: share, read: (view) => Object.entries(view.gauges.kv), top: 1, limit: "kv", limited: "p95" },
-    context: { format: count, read: (view) => [[gettext("Tokens"), view.context.held]] },
+    context: { format: count, read: (view) => [[gettext("Tokens"), view.context_held]] },
     load: {
       format: (value) => exact.format(value),
       read: ({ gauges }) => [

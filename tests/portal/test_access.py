@@ -118,6 +118,8 @@ OPERATOR_POST_ONLY = {
     "operator_promo_code_switch",
     "operator_event_replay",
     "operator_key_revoke",
+    "operator_limit_template_default",
+    "operator_limit_template_withdraw",
 }
 PUBLIC = {"front", "models"}
 # Of the management API: who may call which method of an organization's paths.
@@ -223,6 +225,14 @@ OPERATOR_REST: dict[str, str] = {
     "operator_tax_rates": "GET post",
     "operator_payment_events": "GET",
     "operator_payment_event_replay": "post",
+    "operator_limit_templates": "GET post",
+    "operator_limit_template": "GET put",
+    "operator_limit_template_default": "put",
+    "operator_limit_template_uses": "GET",
+    "operator_limit_template_preview": "POST",
+    "operator_limit_template_runs": "GET post",
+    "operator_limit_template_run": "GET",
+    "operator_organization_limit_template": "GET put delete",
     "operator_operations": "GET",
     "operator_capacity": "GET",
     "operator_reconciliation": "GET",

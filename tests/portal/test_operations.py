@@ -90,9 +90,9 @@ class TestView:
         shares = {group["key"]: group["context_share"] for group in found["groups"]}
         assert shares == {str(ada.organization_id): 0.75, str(ben.organization_id): 0.25}
         point = found["times"].index(int(at.timestamp()) // 60 * 60)
-        assert found["context"]["held"][point] == pytest.approx(4000 * 20 / 60, abs=0.1)
+        assert found["context_held"][point] == pytest.approx(4000 * 20 / 60, abs=0.1)
         one = view(ViewFilters(service=ServiceFilters(organization_id=ben.organization_id)), now=NOW)
-        assert one["context"]["held"][point] == pytest.approx(1000 * 20 / 60, abs=0.1)
+        assert one["context_held"][point] == pytest.approx(1000 * 20 / 60, abs=0.1)
         assert one["sums"]["context_share"] == 0.25, "of everybody's, though only one is looked at"
 
     def test_filters_leave_one_model_deployment_or_organization(self, db: None) -> None:

@@ -24,6 +24,9 @@ from portal.api_keys import management, operator_keys
 from portal.api_keys.models import OperatorKey, RetiredSecret
 from portal.api_keys.services import issue, rotate
 from portal.catalog.models import Deployment
+from portal.limit_templates import services as limit_templates
+from portal.limit_templates.content import Content
+from portal.limit_templates.models import TemplateRun
 from portal.operator.models import InvoiceRun
 from portal.organizations.invitations import invite
 from portal.organizations.models import Member, Organization
@@ -116,6 +119,7 @@ def make_world(monkeypatch: Any) -> World:
         "model_name": model.name,
         "deployment_id": Deployment.objects.get(model=model).id,
         **make_money(organization),
+        **make_template_run(cast.oda),
     }
     world = World(organization, elsewhere, people, arguments, secrets)
     # Before any test, since what a test does is rolled back.
@@ -178,6 +182,12 @@ def make_money(organization: Organization) -> dict[str, int]:
         "promo_code_id": code.id,
         "event_id": event.id,
     }
+
+
+def make_template_run(operator: User) -> dict[str, int]:
+    template = limit_templates.make_template(name="Trial", content=Content({}), actor=operator)
+    run = TemplateRun.objects.create(version=template.versions.get(), reason="w", started_by=operator)
+    return {"template_id": template.id, "template_run_id": run.id}
 
 
 def unknown(arguments: dict[str, Any]) -> dict[str, Any]:

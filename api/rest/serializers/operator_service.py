@@ -31,7 +31,7 @@ class OperationsSerializer(serializers.Serializer[Any]):
     itl = serializers.JSONField(help_text="Of the time between tokens.")
     e2e = serializers.JSONField(help_text="Of whole calls.")
     throughput = serializers.JSONField(help_text="Per second: output, input, cached, requests.")
-    context = serializers.JSONField(help_text="`held`: tokens of context in the KV cache at once, on average.")
+    context_held = serializers.JSONField(help_text="Tokens of context in the KV cache at once, on average.")
     failures = serializers.JSONField(help_text="Counts by class.")
     gauges = serializers.JSONField(help_text="Pages in use, running, waiting, streams, prefix hits, acceptance.")
     refusals = serializers.JSONField(help_text="Counts by reason.")

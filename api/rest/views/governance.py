@@ -50,6 +50,9 @@ class LimitSerializer(serializers.Serializer[Any]):
     mode = serializers.CharField(source="quota.mode")
     used = serializers.SerializerMethodField(help_text="null where the gateways count it.")
     resets_at = serializers.DateTimeField(allow_null=True)
+    is_imposed = serializers.BooleanField(
+        source="quota.is_imposed", help_text="Set by the operator of the service, from a limit template."
+    )
 
     def get_what(self, use: Any) -> str:
         return f"{use.quota.kind}:{use.quota.window}"
