@@ -357,6 +357,8 @@ def _split(start: datetime, end: datetime, step: str, zone: ZoneInfo) -> Split:
     if step == "month":
         months = [month for since, until, _ in rolled for month in _by_months(since, until, zone)]
         rolled = [part for since, until in months for part in _by_days(since, until)]
+    if step == "day":
+        rolled = [part for since, until, _ in rolled for part in _by_local_days(since, until, zone)]
     return Split(raw, rolled)
 
 
@@ -367,6 +369,21 @@ def _by_months(since: datetime, until: datetime, zone: ZoneInfo) -> Iterator[tup
         border = datetime(local.year + local.month // 12, local.month % 12 + 1, 1, tzinfo=zone).astimezone(UTC)
         yield since, min(border, until)
         since = border
+
+
+def _by_local_days(since: datetime, until: datetime, zone: ZoneInfo) -> Iterator[tuple[datetime, datetime, int]]:
+    """Days where the zone's are UTC's, hours where they are not; neighbours together."""
+    first, grain_s = since, 0
+    while since < until:
+        day = since.astimezone(zone).date() + timedelta(days=1)
+        border = min(datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC), until)
+        grain_of_day_s = DAY_S if since == _floor(since, DAY_S) and border == since + timedelta(days=1) else HOUR_S
+        if grain_s not in (0, grain_of_day_s):
+            yield first, since, grain_s
+            first = since
+        since, grain_s = border, grain_of_day_s
+    if grain_s:
+        yield first, until, grain_s
 
 
 def _by_days(first: datetime, last: datetime) -> Iterator[tuple[datetime, datetime, int]]:
