@@ -229,6 +229,28 @@ def test_an_operator_ends_a_month(signed_in: Any, rows: dict[str, Any]) -> None:
     expect(page.get_by_text("Finished").first).to_be_visible()
 
 
+def test_jumping_to_a_page_and_to_a_request(signed_in: Any, rows: dict[str, Any]) -> None:
+    keyboard = signed_in("ben")
+    page: Page = keyboard.page
+    jump = page.get_by_role("dialog", name="Jump to")
+    keyboard.press("ControlOrMeta+k")
+    expect(jump).to_be_visible()
+    page.keyboard.type("limi")
+    keyboard.press("Enter")
+    page.wait_for_url("**/limits")
+    keyboard.press("ControlOrMeta+k")
+    page.keyboard.type(str(rows["request_id"]))
+    keyboard.press("ArrowDown")
+    expect(jump.get_by_role("link", name="Open the request of this id")).to_be_focused()
+    keyboard.press("Enter")
+    page.wait_for_url(f"**/usage/requests/{rows['request_id']}")
+    keyboard.press("ControlOrMeta+k")
+    page.keyboard.type("no page is called so")
+    expect(jump.get_by_text("Nothing of that name.")).to_be_visible()
+    keyboard.press("Escape")
+    expect(jump).to_be_hidden()
+
+
 def test_the_drawer_of_a_narrow_window(signed_in: Any, rows: dict[str, Any]) -> None:
     keyboard = signed_in("ben", width=NARROW)
     page: Page = keyboard.page
