@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from PIL import Image
@@ -33,26 +34,22 @@ COLOURS = 96
 
 
 class Photographer:
+    """Signs in once for each person and width; pictures are made smaller while the next page loads."""
+
     def __init__(self, browser: Browser, url: str, rows: dict[str, object], language: str) -> None:
         self.browser, self.url, self.rows, self.language = browser, url, rows, language
+        self.contexts: dict[tuple[str, str], BrowserContext] = {}
         self.cookies: dict[str, list[object]] = {}
         self.complaints: list[str] = []
+        self.saving = ThreadPoolExecutor(max_workers=2)
 
     def take(self, what: PortalPage, width_name: str, folder: Path) -> None:
         """The page in the light and in the dark, from one visit."""
-        width, height = WIDTHS[width_name]
-        context = self.browser.new_context(
-            base_url=self.url,
-            viewport={"width": width, "height": height},
-            locale=self.language,
-            reduced_motion="reduce",
-        )
-        page = context.new_page()
+        width, _height = WIDTHS[width_name]
+        page = self._context(what.who, width_name).new_page()
         where = f"{what.name} at {width}"
         page.on("pageerror", lambda error: self.complaints.append(f"{where}: {error}"))
         page.on("console", lambda message: self._hear(where, message.type, message.text))
-        if what.who:
-            self._sign_in(context, page, what.who)
         response = page.goto(what.path.format(**self.rows))
         assert response is not None
         if response.status != what.status:
@@ -63,17 +60,40 @@ class Photographer:
             page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
             page.wait_for_timeout(SETTLE_MS)
             png = page.screenshot(full_page=width_name == "narrow")
-            save(png, folder / f"{what.name}{'-dark' if scheme == 'dark' else ''}-{width}.png")
+            name = f"{what.name}{'-dark' if scheme == 'dark' else ''}-{width}.png"
+            self.saving.submit(save, png, folder / name).add_done_callback(self._saved)
         if (pixels := overflow(page)) > 0:
             self.complaints.append(f"{where}: {pixels} px wider than the window")
-        context.close()
+        page.close()
+
+    def finish(self) -> None:
+        """Returns when the last picture is on the disk."""
+        self.saving.shutdown()
+
+    def _saved(self, done: Future[None]) -> None:
+        if error := done.exception():
+            self.complaints.append(f"not saved: {error}")
+
+    def _context(self, who: str, width_name: str) -> BrowserContext:
+        if (who, width_name) not in self.contexts:
+            width, height = WIDTHS[width_name]
+            context = self.browser.new_context(
+                base_url=self.url,
+                viewport={"width": width, "height": height},
+                locale=self.language,
+                reduced_motion="reduce",
+            )
+            if who:
+                self._sign_in(context, who)
+            self.contexts[who, width_name] = context
+        return self.contexts[who, width_name]
 
     def _hear(self, where: str, kind: str, text: str) -> None:
         # The browser reports the status of the page that is meant to be missing.
         if kind == "error" and not (where.startswith("not-found") and "404" in text):
             self.complaints.append(f"{where}: {text}")
 
-    def _sign_in(self, context: BrowserContext, page: Page, who: str) -> None:
+    def _sign_in(self, context: BrowserContext, who: str) -> None:
         if who not in self.cookies:
             visitor = self.browser.new_context(base_url=self.url, locale="en-GB")
             sign_in(visitor.new_page(), f"{who}@example.com")
@@ -117,6 +137,7 @@ def main() -> int:
                     for width_name in WIDTHS:
                         photographer.take(what, width_name, arguments.into)
                     print(what.name, flush=True)
+                photographer.finish()
         finally:
             stack.stop()
     shots = list(arguments.into.glob("*.png"))

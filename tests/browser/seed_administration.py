@@ -103,7 +103,7 @@ def _pay(cast: Cast) -> None:
             actor=cast.oda,
         )
         for code, description, amount, most, days, credit_days in (
-            ("HACKDAY26", "Hack day of the community", 10, 200, 60, 90),
+            ("HACKDAY26", "Community hack day", 10, 200, 60, 90),
             ("WELCOME5", "Welcome", 5, 1000, 365, None),
             ("SUMMER", "Summer school", 25, 40, 30, 30),
         )

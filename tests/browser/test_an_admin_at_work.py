@@ -1,0 +1,128 @@
+"""By clicking, as an admin: people come and go, a webhook is proved with a receiver of its own, an alert and a limit
+change, and the audit log tells of it all, in German too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import NARROW, WIDE, OpenWindow
+from tests.browser.seed_administration import receiver
+from tests.browser.window import follow, overflow
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_an_admin_at_work(width: int, open_window: OpenWindow, rows: dict[str, Any]) -> None:
+    page = open_window("dee", width=width, refusals=(400,))
+    page.goto(f"/o/{rows['slug']}/")
+    invitation_comes_and_goes(page, f"zoe{width}@example.com")
+    with receiver() as address:
+        webhook_is_proved(page, f"bot {width}", f"{address}/hook")
+    budget_is_watched(page, f"{width},50", f"${width:,}.50")
+    limit_is_tried_from_its_row(page)
+    chargeback_says_why_not(page)
+    audit_log_tells(page, f"bot {width}")
+    assert overflow(page) <= 0
+
+
+def press(page: Page, row: str, button: str) -> None:
+    page.get_by_role("row").filter(has_text=row).get_by_role("button", name=button).click()
+
+
+def invitation_comes_and_goes(page: Page, email: str) -> None:
+    follow(page, "Members")
+    page.get_by_role("button", name="Invite").first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("E-mail address").fill(email)
+    dialog.get_by_label("Viewer").check()
+    dialog.get_by_role("button", name="Send the invitation").click()
+    expect(page.get_by_role("row").filter(has_text=email)).to_contain_text("Viewer")
+    press(page, email, "Send again")
+    expect(page.get_by_text(f"An invitation is on its way to {email}")).to_be_visible()
+    press(page, email, "Withdraw")
+    page.get_by_role("dialog").get_by_role("button", name="Withdraw").click()
+    expect(page.get_by_text(f"The invitation of {email} is withdrawn")).to_be_visible()
+
+
+def webhook_is_proved(page: Page, name: str, address: str) -> None:
+    follow(page, "Alerts")
+    page.get_by_role("link", name="Webhooks", exact=True).click()
+    page.get_by_role("button", name="Add a webhook").first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Address").fill(address)
+    dialog.get_by_label("Description").fill(name)
+    dialog.get_by_role("button", name="Add").click()
+    assert page.get_by_test_id("secret").inner_text().startswith("whsec_")
+    page.get_by_role("button", name="Done").click()
+    press(page, name, "Change")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Address").fill("ftp://example.com/")
+    dialog.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("dialog").locator(".field-error")).to_contain_text("must begin with")
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    press(page, name, "Send a test")
+    # Without a reload: the page asks by itself.
+    expect(page.locator("#delivery")).to_contain_text("Delivered")
+    expect(page.locator("#delivery")).to_contain_text("204")
+    page.get_by_role("button", name="Send again").click()
+    expect(page.locator("#delivery")).to_contain_text("1 of 9")
+    expect(page.locator("#delivery")).to_contain_text("Delivered")
+    page.get_by_role("link", name="Deliveries", exact=True).first.click()
+    page.get_by_role("link", name="Webhooks", exact=True).click()
+    press(page, name, "Remove")
+    page.get_by_role("dialog").get_by_role("button", name="Remove the webhook").click()
+    expect(page.get_by_text("The webhook is removed")).to_be_visible()
+
+
+def budget_is_watched(page: Page, typed: str, shown: str) -> None:
+    page.get_by_role("link", name="Alerts", exact=True).last.click()
+    page.get_by_role("button", name="Set an alert").first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Watch").select_option("failures:")
+    expect(dialog.get_by_label("Amount")).to_be_hidden()
+    dialog.get_by_label("Watch").select_option("budget:day")
+    dialog.get_by_label("Amount").fill(typed)
+    dialog.get_by_role("button", name="Set the alert").click()
+    row = page.get_by_role("row").filter(has_text=f"Budget of {shown} per day")
+    expect(row).to_contain_text(f"of {shown}")
+    row.get_by_role("button", name="Remove").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove the alert").click()
+    expect(page.get_by_text("The alert is removed")).to_be_visible()
+
+
+def limit_is_tried_from_its_row(page: Page) -> None:
+    follow(page, "Limits")
+    press(page, "Spend per month", "Change")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("At most")).to_have_value("2")
+    dialog.get_by_label("At most").fill("0.01")
+    dialog.get_by_role("button", name="Try on last week").click()
+    expect(dialog.get_by_text("It would have refused")).to_be_visible()
+    dialog.get_by_role("button", name="Cancel").click()
+
+
+def chargeback_says_why_not(page: Page) -> None:
+    follow(page, "Exports")
+    page.get_by_label("What").select_option("chargeback")
+    expect(page.get_by_text("Only some requests")).to_be_hidden()
+    page.get_by_role("button", name="Make the file").click()
+    expect(page.locator("#exports").get_by_text("is not issued yet").first).to_be_visible()
+    expect(page.locator("#exports").get_by_role("button", name="Make it again").first).to_be_visible()
+
+
+def audit_log_tells(page: Page, name: str) -> None:
+    follow(page, "Audit log")
+    page.get_by_label("About").select_option(label="Webhooks")
+    page.wait_for_url("**about=webhook**")
+    expect(page.get_by_text(f"dee@example.com removed the webhook {name}").first).to_be_visible()
+    german = page.context.browser.new_context(  # type: ignore[union-attr]
+        base_url=page.url, storage_state=page.context.storage_state(), locale="de-DE"
+    )
+    reader = german.new_page()
+    reader.goto(page.url)
+    expect(reader.get_by_text(f"dee@example.com entfernte den Webhook {name}").first).to_be_visible()
+    german.close()
