@@ -1,4 +1,4 @@
-"""Reserve credit and limits for a call, and settle them when it is over: one atomic script each, in Valkey.
+"""Reserve credit and limits for a call, and settle them when it is over: one atomic function each, in Valkey.
 
 `reserve` takes an upper bound of the call's cost out of the organization's credit and one unit of every limit that
 applies, all or nothing; `settle` returns what was not used. docs/api/limits.md says what a lost or restarted Valkey
@@ -26,7 +26,7 @@ from api.counters import AppliedLimit, Plan, Planner
 from api.errors import ApiError
 from api.protocols.dialect import ErrorStyle
 from api.stores import STORE_ERRORS, in_thread
-from api.valkey import Argument, Script, Valkey, ValkeyError, ValkeyUnavailable
+from api.valkey import Argument, Valkey, ValkeyError, ValkeyUnavailable
 from billing.errors import UnknownAccount
 from billing.money import format_nano, to_decimal
 from inference_grpc.events import Usage
@@ -105,19 +105,13 @@ class Reservation:
     hold_nano: int
     input_tokens: int
     output_tokens: int
-    # When it was made, in us, and the values of the plan's counters then.
-    now_us: int = 0
-    values: bytes = b""
+    # What reserve.lua answered: when it was made, and the plan's counters then.
+    answer: bytes = b""
     is_settled: bool = False
 
 
 # What settle.lua answers where it needs the plan.
 NO_PLAN = 2
-
-_RESERVE = Script(credit.script_source("reserve"))
-_SETTLE = Script(credit.script_source("settle"))
-_LOAD_WINDOW = Script(credit.script_source("load_window"))
-_TRANSFER = Script(credit.script_source("transfer"))
 
 
 class Admission:
@@ -173,14 +167,11 @@ class Admission:
                 # The command may have been carried out, and only its answer lost.
                 await self.release(reservation)
             raise ApiError("store_unavailable", "The service cannot check limits right now; try again.") from error
-        if answer[0] == b"limit":
-            _, quota_id, remaining, reset_ms = answer
-            raise _limit_refusal(plan.of(quota_id), caller, remaining=remaining, reset_ms=reset_ms, demand=demand)
-        if answer[0] == b"credit":
-            raise _credit_refusal(int(answer[1]), demand)
-        _, exceeded, reservation.now_us, reservation.values = answer
+        if isinstance(answer, list):
+            raise _refusal(answer, plan, caller, demand)
+        reservation.answer = answer
         self._live[request_id] = reservation
-        for quota_id in exceeded:
+        for quota_id in plan.exceeded(answer):
             await self._note_exceeded(reservation, plan.of(quota_id).quota)
         return reservation
 
@@ -199,7 +190,9 @@ class Admission:
             with contextlib.suppress(ValkeyUnavailable, ValkeyError):
                 await self._valkey.call("HINCRBY", snapshot.exceeded_key(reservation.organization_id), str(quota.id), 1)
 
-    async def _reserve(self, organization_id: int, request_id: UUID, plan: Plan, demand: Demand) -> list[Any]:
+    async def _reserve(
+        self, organization_id: int, request_id: UUID, plan: Plan, demand: Demand
+    ) -> bytes | list[Any]:  # a refusal is a list of texts and numbers
         arguments: list[Argument] = [
             str(request_id),
             demand.hold_nano,
@@ -209,8 +202,8 @@ class Admission:
             plan.packed,
         ]
         for _ in range(LOAD_ATTEMPTS):
-            answer: list[Any] = await self._valkey.run(_RESERVE, _keys(organization_id), arguments)
-            if answer[0] != b"unknown":
+            answer: bytes | list[Any] = await self._valkey.run("reserve", _keys(organization_id), arguments)
+            if isinstance(answer, bytes) or answer[0] != b"unknown":
                 return answer
             for quota_id in answer[1:]:
                 await self._load(organization_id, plan.of(quota_id) if quota_id else None)
@@ -287,7 +280,7 @@ class Admission:
             kind = counters.kind_place(limit.quota.kind)
             is_last = int(attempt == LOAD_ATTEMPTS - 1)
             arguments: list[Argument] = [limit.scope, limit.counter, kind, found.used, is_last, *parts]
-            if await self._valkey.run(_LOAD_WINDOW, _keys(organization_id), arguments) >= 0:
+            if await self._valkey.run("load_window", _keys(organization_id), arguments) >= 0:
                 return
 
     # Settle -------------------------------------------------------------------------------------
@@ -326,14 +319,14 @@ class Admission:
                 packed,
                 *plan.lease_keys,
             ]
-            if await self._valkey.run(_SETTLE, _keys(reservation.organization_id), arguments) != NO_PLAN:
+            if await self._valkey.run("settle", _keys(reservation.organization_id), arguments) != NO_PLAN:
                 return
 
     async def transfer(self, reservation: Reservation, request_id: UUID) -> None:
         """The call goes on as another attempt with its own record; the hold follows it."""
         arguments: list[Argument] = [str(reservation.request_id), str(request_id)]
         try:
-            await self._valkey.run(_TRANSFER, [credit.key(reservation.organization_id)], arguments)
+            await self._valkey.run("transfer", [credit.key(reservation.organization_id)], arguments)
         except (ValkeyUnavailable, ValkeyError) as error:
             raise ApiError("store_unavailable", "The service cannot check credit right now; try again.") from error
         reservation.request_id = request_id
@@ -375,6 +368,14 @@ def _whose(quota: QuotaLimit) -> str:
     named = f" '{quota.scope_name}'" if quota.scope_name else ""
     of_model = f" for the model '{quota.model}'" if quota.model else ""
     return f"this {_SCOPE_WORDS[quota.scope]}{named}{of_model}"
+
+
+def _refusal(answer: list[Any], plan: Plan, caller: Caller, demand: Demand) -> ApiError:
+    """Of what reserve.lua answered."""
+    if answer[0] == b"credit":
+        return _credit_refusal(int(answer[1]), demand)
+    _, quota_id, remaining, reset_ms = answer
+    return _limit_refusal(plan.of(quota_id), caller, remaining=remaining, reset_ms=reset_ms, demand=demand)
 
 
 def _limit_refusal(limit: AppliedLimit, caller: Caller, *, remaining: int, reset_ms: int, demand: Demand) -> ApiError:
@@ -431,7 +432,7 @@ def _credit_refusal(available_nano: int, demand: Demand) -> ApiError:
 def rate_headers(reservation: Reservation, style: ErrorStyle) -> list[tuple[str, str]]:
     """The rate-limit headers of a dialect: the tightest per-minute limit of each kind."""
     tightest: dict[str, tuple[int, int, int]] = {}
-    for limit, remaining, reset_ms in reservation.plan.hard_buckets(reservation.now_us, reservation.values):
+    for limit, remaining, reset_ms in reservation.plan.rates(reservation.answer):
         if limit.quota.kind in _HEADER_KINDS[style]:
             row = (remaining, limit.quota.limit, reset_ms)
             tightest[limit.quota.kind] = min(tightest.get(limit.quota.kind, row), row)

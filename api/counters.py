@@ -1,4 +1,4 @@
-"""Which counters a call moves, in the form that the scripts take: a plan (scripts/counters.lua says what is in it).
+"""Which counters a call moves, in the form that the functions take: a plan (lua/counters.lua says what is in it).
 
 A plan depends on the caller, the model and the day, not on the call, so its parts are made once and kept: a call with
 twelve limits costs the gateway what a call with one does.
@@ -23,6 +23,11 @@ PLANS_LIMIT = 1_000
 KINDS = ("requests", "input_tokens", "output_tokens", "tokens", "spend")
 DAYS = 1 << 20
 MINUTE_US = 60_000_000
+# Plans with more counters than this go the long way (lua/shapes.lua); there are as many local variables in its code.
+MOST_IN_SHAPE = 40
+SHAPE_MARK = 255
+# What an answer of reserve.lua begins with.
+NOW_BYTES = 8
 _FORMS = {("bucket", True): 1, ("bucket", False): 2, ("window", True): 3, ("window", False): 4}
 
 Form = Literal["bucket", "window", "lease"]
@@ -49,38 +54,50 @@ class AppliedLimit:
         return self.quota.id * DAYS + (0 if self.window_start is None else self.window_start.toordinal())
 
 
+# A limit and where its value stands in an answer of reserve.lua.
+Place = tuple[AppliedLimit, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`packed` is the scripts' form, empty without limits; `counted` are the limits without leases, in its order."""
+    """`packed` is the functions' form, empty without limits; `hard_buckets` are the hard limits per minute. In an
+    answer of reserve.lua the quotas without room begin after `answer_bytes`."""
 
     limits: tuple[AppliedLimit, ...]
-    counted: tuple[AppliedLimit, ...]
+    hard_buckets: tuple[Place, ...]
     lease_keys: tuple[str, ...]
     packed: bytes
+    answer_bytes: int
 
     def of(self, quota_id: int) -> AppliedLimit:
         return next(limit for limit in self.limits if limit.quota.id == quota_id)
 
-    def hard_buckets(self, now_us: int, values: bytes) -> list[tuple[AppliedLimit, int, int]]:
-        """Each hard limit per minute with what is left of it and when it is full again in ms, from what reserve.lua
-        answered."""
+    def exceeded(self, answer: bytes) -> list[int]:
+        """Ids of the quotas that the call had no room in and that refuse nothing."""
+        return [int(quota_id) for (quota_id,) in struct.iter_unpack("<d", answer[self.answer_bytes :])]
+
+    def rates(self, answer: bytes) -> list[tuple[AppliedLimit, int, int]]:
+        """Each hard limit per minute with what is left of it and when it is full again in ms."""
         found = []
-        for limit, (value,) in zip(self.counted, struct.iter_unpack("<d", values), strict=True):
-            if limit.form == "bucket" and limit.is_hard:
-                left = (MINUTE_US - (value - now_us)) * limit.quota.limit / MINUTE_US
-                found.append((limit, max(0, floor(left + 0.000001)), ceil((value - now_us) / 1000)))
+        (now_us,) = struct.unpack_from("<d", answer)
+        for limit, place in self.hard_buckets:
+            (full_us,) = struct.unpack_from("<d", answer, place)
+            left = (MINUTE_US - (full_us - now_us)) * limit.quota.limit / MINUTE_US
+            found.append((limit, max(0, floor(left + 0.000001)), ceil((full_us - now_us) / 1000)))
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The limits of the organization, a project, a key or a member."""
+    """The limits of the organization, a project, a key or a member. Of an answer it has `answer_bytes`; places count
+    from their beginning."""
 
     limits: tuple[AppliedLimit, ...]
-    counted: tuple[AppliedLimit, ...]
+    hard_buckets: tuple[Place, ...]
     lease_keys: tuple[str, ...]
-    # Those of all models and those of one are scopes of their own.
-    scope_count: int
+    # Those of all models and those of one are scopes of their own; how many counters each has.
+    counts: bytes
+    answer_bytes: int
     # As the plan has them.
     scopes: bytes
     forms: bytes
@@ -132,23 +149,29 @@ class Planner:
             if scope_id is not None and (scope, scope_id) in self._quotas
         ]
         if not parts:
-            return Plan((), (), (), b"")
+            return Plan((), (), (), b"", NOW_BYTES)
         lease_keys = tuple(key for part in parts for key in part.lease_keys)
+        answer_bytes, hard_buckets = NOW_BYTES, []
+        for part in parts:
+            hard_buckets += [(limit, answer_bytes + place) for limit, place in part.hard_buckets]
+            answer_bytes += part.answer_bytes
         return Plan(
             limits=tuple(limit for part in parts for limit in part.limits),
-            counted=tuple(limit for part in parts for limit in part.counted),
+            hard_buckets=tuple(hard_buckets),
             lease_keys=lease_keys,
             packed=b"".join(
                 (
-                    struct.pack("<B", sum(part.scope_count for part in parts)),
+                    struct.pack("<B", sum(len(part.counts) for part in parts)),
                     *(part.scopes for part in parts),
                     *(part.forms for part in parts),
                     *(part.kinds for part in parts),
                     *(part.sizes for part in parts),
                     struct.pack("<B", len(lease_keys)),
                     *(part.leases for part in parts),
+                    _pack_shape(parts),
                 )
             ),
+            answer_bytes=answer_bytes,
         )
 
     def _part(self, scope: str, scope_id: int, model: str, now: datetime) -> _Part:
@@ -178,7 +201,7 @@ def key(organization_id: int) -> str:
 
 
 def read(packed: bytes) -> dict[int, float]:
-    """The counters in a field of that hash, with their values (scripts/counters.lua)."""
+    """The counters in a field of that hash, with their values (lua/counters.lua)."""
     if not packed:
         return {}
     count = packed[0]
@@ -201,11 +224,19 @@ def _make_part(limits: list[AppliedLimit]) -> _Part:
         if limit.form != "lease":
             by_scope[limit.scope].append(limit)
     counted = [limit for group in by_scope.values() for limit in group]
+    answer_bytes, hard_buckets = 0, []
+    for group in by_scope.values():
+        values = answer_bytes + 1 + 8 * len(group)
+        for number, limit in enumerate(group):
+            if limit.form == "bucket" and limit.is_hard:
+                hard_buckets.append((limit, values + 8 * number))
+        answer_bytes = values + 8 * len(group)
     return _Part(
         limits=tuple(limits),
-        counted=tuple(counted),
+        hard_buckets=tuple(hard_buckets),
         lease_keys=tuple(_lease_key(limit) for limit in leases),
-        scope_count=len(by_scope),
+        counts=bytes(map(len, by_scope.values())),
+        answer_bytes=answer_bytes,
         scopes=b"".join(_pack_text(scope) + _pack_header(group) for scope, group in by_scope.items()),
         forms=bytes(_FORMS[limit.form, limit.is_hard] for limit in counted),
         kinds=bytes(kind_place(limit.quota.kind) for limit in counted),
@@ -222,7 +253,7 @@ def _lease_key(limit: AppliedLimit) -> str:
 
 
 def kind_place(kind: str) -> int:
-    """Its place in the amounts of a call, as the scripts count."""
+    """Its place in the amounts of a call, as the functions count."""
     return KINDS.index(kind) + 1
 
 
@@ -236,6 +267,16 @@ def _pack_header(limits: list[AppliedLimit]) -> bytes:
     count = len(limits)
     header = struct.pack(f"<B{count}d", count, *(limit.counter for limit in limits))
     return struct.pack("<H", len(header)) + header
+
+
+def _pack_shape(parts: list[_Part]) -> bytes:
+    """What the short way of shapes.lua knows the plan by; none with too many counters, or one that never has room."""
+    columns = [b"".join(getattr(part, name) for part in parts) for name in ("counts", "forms", "kinds")]
+    is_any_0 = any(limit.form != "lease" and not limit.quota.limit for part in parts for limit in part.limits)
+    if not 0 < len(columns[1]) <= MOST_IN_SHAPE or is_any_0:
+        return b""
+    shape = b"".join(columns)
+    return shape + bytes([len(shape), SHAPE_MARK])
 
 
 def _pack_text(text: str) -> bytes:

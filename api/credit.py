@@ -17,8 +17,6 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -26,7 +24,7 @@ import redis
 from django.conf import settings
 from django.utils import timezone
 
-from api import counters
+from api import counters, functions
 from billing.ledger.selectors import credit_state
 from billing.usage.selectors import counts_of
 from portal.quotas import snapshot
@@ -35,8 +33,6 @@ from portal.quotas.use import measure
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 20
-# Scripts that move the counters of limits.
-_WITH_COUNTERS = ("reserve", "settle", "load_window", "commit_refresh")
 # A reservation has its opening row within milliseconds. One without a row after this time is of a gateway that died
 # in between.
 LOST_AFTER = timedelta(minutes=2)
@@ -66,17 +62,9 @@ def key(organization_id: int) -> str:
     return f"credit:{organization_id}"
 
 
-@cache
-def script_source(name: str) -> str:
-    folder = Path(__file__).parent / "scripts"
-    shared = (folder / "counters.lua").read_text() if name in _WITH_COUNTERS else ""
-    return shared + (folder / f"{name}.lua").read_text()
-
-
-def _run(name: str, organization_id: int, *arguments: str | int) -> Any:  # as the script returns
-    return snapshot.client().eval(
-        script_source(name), 2, key(organization_id), counters.key(organization_id), *arguments
-    )
+def _run(name: str, organization_id: int, *arguments: str | int) -> Any:  # as the function returns
+    keys = [key(organization_id), counters.key(organization_id)]
+    return functions.call(snapshot.client(), name, keys, *arguments)
 
 
 def calls_without_plan(fields: list[bytes]) -> list[UUID]:

@@ -14,11 +14,12 @@ import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from hashlib import sha1
 from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
+
+from api.functions import LIBRARY, is_unknown_function
 
 logger = logging.getLogger(__name__)
 
@@ -39,14 +40,6 @@ class ValkeyUnavailable(Exception):
 
 class ValkeyError(Exception):
     """The server refused the command."""
-
-
-class Script:
-    """A Lua script, sent by its hash."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source.encode()
-        self.sha = sha1(self.source, usedforsecurity=False).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +176,16 @@ class Valkey:
             raise ValkeyUnavailable("Valkey cannot be reached.")
         return self._wire.call(*arguments)
 
-    async def run(self, script: Script, keys: list[str], arguments: list[Argument]) -> Reply:
+    async def run(self, name: str, keys: list[str], arguments: list[Argument]) -> Reply:
+        """A function of our library; a server that does not have it gets it."""
+        command: tuple[Argument, ...] = ("FCALL", LIBRARY.function(name), len(keys), *keys, *arguments)
         try:
-            return await self.call("EVALSHA", script.sha, len(keys), *keys, *arguments)
+            return await self.call(*command)
         except ValkeyError as error:
-            if not str(error).startswith("NOSCRIPT"):
+            if not is_unknown_function(error):
                 raise
-        return await self.call("EVAL", script.source, len(keys), *keys, *arguments)
+        await self.call("FUNCTION", "LOAD", "REPLACE", LIBRARY.source)
+        return await self.call(*command)
 
     async def _connect(self) -> None:
         address = self._address

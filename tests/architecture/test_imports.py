@@ -16,7 +16,7 @@ PACKAGES = ("config", "api", "portal", "billing", "inference_grpc", "kernels")
 RESERVED = {
     "stripe": {"billing/payments/stripe_gateway.py"},
     "redis": {
-        *("api/admission.py", "api/auth.py", "api/credit.py", "api/stores.py", "api/valkey.py"),
+        *("api/admission.py", "api/auth.py", "api/credit.py", "api/functions.py", "api/stores.py", "api/valkey.py"),
         "portal/quotas/snapshot.py",
         # For the errors of the channel layer, which speaks to Valkey too.
         "api/live.py",

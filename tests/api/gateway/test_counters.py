@@ -5,6 +5,7 @@ from __future__ import annotations
 import random as random_
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,18 +16,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from api import counters, credit
+from api import counters, credit, functions
 from api.counters import AppliedLimit, Plan, Planner
 from portal.quotas.snapshot import Limits, QuotaLimit
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 CREDIT = 10**12
-
-
-SCRIPTS = {
-    name: redis.Redis.from_url(settings.VALKEY_URL).register_script(credit.script_source(name))
-    for name in ("reserve", "settle", "transfer", "load_window")
-}
 
 
 class Books:
@@ -46,7 +41,7 @@ class Books:
         return self.planner.plan(project_id=3, api_key_id=7, user_id=5, model=model, now=now)
 
     def run(self, name: str, keys: list[str], *arguments: Any) -> Any:
-        return SCRIPTS[name](keys, arguments, client=self.valkey)
+        return functions.call(self.valkey, name, keys, *arguments)
 
     def load(self, plan: Plan, used: int = 0) -> None:
         for limit in plan.limits:
@@ -61,7 +56,8 @@ class Books:
 
     def reserve(self, plan: Plan, *, hold: int = 100, tokens: tuple[int, int] = (30, 70), name: str = "") -> Any:
         self.last = name or uuid.uuid4().hex
-        return self.run("reserve", self.keys, self.last, hold, 60_000, *tokens, plan.packed)
+        answer = self.run("reserve", self.keys, self.last, hold, 60_000, *tokens, plan.packed)
+        return [b"ok", plan.exceeded(answer)] if isinstance(answer, bytes) else answer
 
     def settle(self, plan: Plan, *, cost: int, tokens: tuple[int, int], name: str = "") -> Any:
         name = name or self.last
@@ -293,6 +289,79 @@ def test_no_interleaving_of_fifty_calls_overspends_or_leaks_a_hold(
     assert available == budget - spent
     assert (left[1], left[2]) == (tokens_a_day - taken, 2500 - spent)
     assert not any(books.valkey.zcard(name) for name in plan.lease_keys)
+
+
+def without_shape(plan: Plan) -> Plan:
+    """The same plan as only the long way takes it (lua/shapes.lua)."""
+    assert plan.packed[-1] == counters.SHAPE_MARK
+    return replace(plan, packed=plan.packed[: -2 - plan.packed[-2]])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_short_way_decides_and_counts_as_the_long_one(seed: int) -> None:
+    """The same calls on two organizations, with limits of every form, kind and mode in several scopes."""
+    random = random_.Random(seed)
+    kinds = [(kind, window) for kind in counters.KINDS for window in ("minute", "day", "month")]
+    scopes, modes = ("project", "api_key", "member"), ("hard", "hard", "hard", "soft", "shadow")
+    rows = [
+        quota(number, kind, window, random.randint(5, 2000), scope=random.choice(scopes), mode=random.choice(modes))
+        for number, (kind, window) in enumerate(random.sample(kinds, random.randint(1, 12)), start=1)
+    ]
+    both = [Books(*rows), Books(*rows)]
+    plans = [both[0].plan(), without_shape(both[1].plan())]
+    windows = {limit.quota.id for limit in plans[0].limits if limit.form == "window"}
+    admitted_count = 0
+    for books, plan in zip(both, plans, strict=True):
+        books.load(plan)
+    running: list[list[str]] = []
+    for _ in range(40):
+        if running and random.random() < 0.4:
+            names = running.pop(random.randrange(len(running)))
+            cost, tokens = random.randrange(300), (random.randrange(100), random.randrange(100))
+            for books, plan, name in zip(both, plans, names, strict=True):
+                assert books.settle(plan, cost=cost, tokens=tokens, name=name) == 1
+        else:
+            hold, asked = random.randrange(400), (random.randrange(150), random.randrange(150))
+            answers = [books.reserve(plan, hold=hold, tokens=asked) for books, plan in zip(both, plans, strict=True)]
+            if {answer[0] for answer in answers} == {b"ok"}:
+                running.append([books.last for books in both])
+                admitted_count += 1
+                assert set(answers[0][1]) & windows == set(answers[1][1]) & windows
+            elif b"ok" in {answer[0] for answer in answers}:
+                # A bucket has filled between the two.
+                admitted = 0 if answers[0][0] == b"ok" else 1
+                assert answers[1 - admitted][1] not in windows
+                books = both[admitted]
+                assert books.run("settle", books.keys, books.last, 0, books.last, 0, 0, 0, b"?") == 1
+            elif answers[0][1] in windows:
+                assert answers[0] == answers[1]
+        left = [books.left(plan) for books, plan in zip(both, plans, strict=True)]
+        assert all(left[0][number] == left[1][number] for number in windows)
+        assert left[0].keys() == left[1].keys()
+        # Of buckets, microseconds.
+        assert all(abs(left[0][number] - left[1][number]) < 2_000_000 for number in left[0])
+        assert both[0].valkey.hget(both[0].keys[0], "available") == both[1].valkey.hget(both[1].keys[0], "available")
+    assert admitted_count
+
+
+def test_a_call_with_room_goes_the_short_way_which_leaves_the_life_of_counters() -> None:
+    books = Books(
+        quota(1, "tokens", "day", 150), quota(2, "requests", "minute", 100), quota(3, "spend", "month", 10**6)
+    )
+    plan = books.plan()
+    books.load(plan)
+
+    def life_after_a_call(plan: Plan) -> int:
+        books.valkey.execute_command("HEXPIRE", books.keys[1], 1000, "FIELDS", 1, "api_key:7")
+        assert books.reserve(plan)[0] == b"ok"
+        (seconds,) = books.valkey.execute_command("HTTL", books.keys[1], "FIELDS", 1, "api_key:7")
+        books.settle(plan, cost=0, tokens=(0, 0))
+        return int(seconds)
+
+    # The first call prolongs it; for an hour it is long enough.
+    assert life_after_a_call(plan) > 80_000
+    assert life_after_a_call(plan) <= 1000
+    assert life_after_a_call(without_shape(plan)) > 80_000
 
 
 @hypothesis_settings(deadline=None, max_examples=15)

@@ -1,23 +1,25 @@
--- What reserve.lua, settle.lua, load_window.lua and commit_refresh.lua share: the counters of limits. It is put before
--- each of them.
+-- The counters of limits: what reserve.lua, settle.lua, load_window.lua and commit_refresh.lua share.
 --
--- counts:{organization} a hash: for each scope that limits calls (organization:1, api_key:7, project:3:a-model …) its slots,
---                      packed: a header, a value for each counter of the header, then pairs of a counter and its value for
---                      limits that were removed, and for windows that calls under way began in. A header is the number of
---                      counters and the counters. A value is when a bucket will be full again, in us; or what is used
---                      of a window; less than 0 where that is not known
+-- counts:{organization} a hash: for each scope that limits calls (organization:1, api_key:7, project:3:a-model …) its
+--                      slots, packed: a header, a value for each counter of the header, then pairs of a counter and its
+--                      value for limits that were removed, and for windows that calls under way began in. A header is
+--                      the number of counters and the counters. A value is when a bucket will be full again, in us; or
+--                      what is used of a window; less than 0 where that is not known
 -- live:{scope}         a sorted set of running calls by expiry of their leases in ms
 --
--- A plan (api/counters.py packs it) lists the counters of a call: of each scope its name and header; then of all of them in
--- that order a column each of forms, kinds and sizes; then of each lease its key, 1 where it is hard, limit, quota id.
--- Kinds are places in the amounts of a call: requests, input tokens, output tokens, tokens, spend. The size of a window is
--- its limit, that of a bucket the time in us that one unit takes to come back, 0 where the limit is 0. A counter is the
--- quota's id times DAYS, plus the number of the day when the window began.
+-- A plan (api/counters.py packs it) lists the counters of a call: of each scope its name and header; then of all of
+-- them in that order a column each of forms, kinds and sizes; then of each lease its key, 1 where it is hard, limit,
+-- quota id; then its shape, if it has one (shapes.lua). Kinds are places in the amounts of a call: requests, input
+-- tokens, output tokens, tokens, spend. The size of a window is its limit, that of a bucket the time in us that one
+-- unit takes to come back, 0 where the limit is 0. A counter is the quota's id times DAYS, plus the number of the day
+-- when the window began.
 --
--- Packed numbers in one hash cost a fraction of a field or a key for each (docs/adr/0131-counters-are-packed.md): what a
--- limit costs here is what its loops do, so they do little. Numbers are exact up to 2^53: a spend of nine million in a
--- window; above that a call may be rounded by a nano-unit.
+-- Packed numbers in one hash cost a fraction of a field or a key for each (docs/adr/0131-counters-are-packed.md).
+-- Numbers are exact up to 2^53: a spend of nine million in a window; above that a call may be rounded by a nano-unit.
+--
+-- What is here takes any plan and any state; a call with room in all its limits goes through shapes.lua.
 local SOFT_BUCKET, HARD_WINDOW = 2, 3
+local EXACT = 9007199254740992
 local DAYS = 1048576
 local MINUTE_US = 60000000
 -- Counters that no call moves go away: windows are counted again from PostgreSQL, a full bucket needs no counter.
@@ -30,18 +32,17 @@ local SPARE_PAIRS = 16
 local function whole(number) return string.format('%.0f', number) end
 
 local function amounts_of(requests, input, output, spend)
-  input, output = tonumber(input), tonumber(output)
-  return {tonumber(requests), input, output, input + output, tonumber(spend)}
+  return {requests + 0, input + 0, output + 0, input + output, spend + 0}
 end
 
--- A running call: its hold and its start; then of one that was reserved here what it reserved of limits, and its plan; or
--- of one that was loaded from PostgreSQL what windows were loaded with of it (load_window.lua).
+-- A running call: its hold and its start in ms; then of one that was reserved here its input and output tokens as it
+-- reserved them, and its plan; or of one that was loaded from PostgreSQL, nil twice and what windows were loaded with
+-- of it (load_window.lua).
 local function read_call(value)
   -- The rest may be long, so no pattern walks over it.
   local hold, since_ms, input, output, rest = string.match(value, '^(%d+):(%d+):(%d+):(%d+)|()')
-  if hold then return hold, tonumber(since_ms), amounts_of(1, input, output, hold), string.sub(value, rest) end
-  hold, since_ms, rest = string.match(value, '^(%d+):(%d+)%*?()')
-  return hold, tonumber(since_ms), nil, nil, string.sub(value, rest)
+  if not hold then hold, since_ms, rest = string.match(value, '^(%d+):(%d+)%*?()') end
+  return hold, since_ms, input, output, string.sub(value, rest)
 end
 
 -- Counters and values of the packed slots of a scope, in their order.
@@ -108,6 +109,18 @@ local function open(key, plan)
   return opened
 end
 
+-- The leases of a plan, which stand at `position`.
+local function read_leases(plan, position)
+  local leases, count = {}, string.byte(plan, position)
+  position = position + 1
+  for index = 1, count do
+    local key, is_hard, limit, quota_id
+    key, is_hard, limit, quota_id, position = struct.unpack('<Hc0Bdd', plan, position)
+    leases[index] = {key = key, is_hard = is_hard == 1, limit = limit, quota_id = quota_id}
+  end
+  return leases
+end
+
 -- The counter at a place of the columns.
 local function counter_at(opened, index)
   for _, header in ipairs(opened.headers) do
@@ -117,26 +130,27 @@ local function counter_at(opened, index)
   end
 end
 
--- Write the values back and return them packed; `life` is EX and seconds, or KEEPTTL.
+-- Write the values back and return each scope's header and values, joined; `life` is EX and seconds, or KEEPTTL.
 local function save(key, opened, ...)
   if opened.total == 0 then return '' end
   local packed = struct.pack('<' .. string.rep('d', opened.total), unpack(opened.values, 1, opened.total))
-  local command, at = {'HSETEX', key, ...}, 1
+  local command, written, at = {'HSETEX', key, ...}, {}, 1
   local last = #command + 2
   command[last - 1], command[last] = 'FIELDS', #opened.names
   for scope, name in ipairs(opened.names) do
     local header = opened.headers[scope]
     local bytes = #header - 1
+    written[scope] = header .. string.sub(packed, at, at + bytes - 1)
     command[last + 1] = name
-    command[last + 2] = header .. string.sub(packed, at, at + bytes - 1) .. (opened.rests[scope] or '')
+    command[last + 2] = written[scope] .. (opened.rests[scope] or '')
     last, at = last + 2, at + bytes
   end
   redis.call(unpack(command))
-  return packed
+  return table.concat(written)
 end
 
--- Move the counters of a call from what it reserved to what it took. A counter that is not known stays so. `loaded`, of a
--- call that was loaded from PostgreSQL: what windows have of it, by counter.
+-- Move the counters of a call from what it reserved to what it took. A counter that is not known stays so. `loaded`, of
+-- a call that was loaded from PostgreSQL: what windows have of it, by counter.
 local function correct(key, plan, reserved, used, loaded)
   if plan == '' then return end
   local missing, is_moved = {}, false
