@@ -75,7 +75,15 @@ PAGES = [
     PortalPage("operator-model", "/operator/models/{model_id}", "oda"),
     PortalPage("operator-engines", "/operator/engines", "oda"),
     PortalPage("operator-invoices", "/operator/invoices?period={period}", "oda"),
+    PortalPage("operator-run", "/operator/invoices/runs/{run_id}", "oda"),
     PortalPage("operator-reconciliation", "/operator/reconciliation", "oda"),
+    PortalPage("operator-call", "/operator/reconciliation/calls/{call_id}", "oda"),
+    PortalPage("operator-limit-templates", "/operator/limit-templates", "oda"),
+    PortalPage("operator-limit-template", "/operator/limit-templates/{template_id}", "oda"),
+    PortalPage("operator-limit-template-change", "/operator/limit-templates/{template_id}/change", "oda"),
+    PortalPage(
+        "operator-limit-template-apply", "/operator/limit-templates/{template_id}/apply?uses={template_id}", "oda"
+    ),
     PortalPage("operator-money", "/operator/organizations/{slug}/money", "oda"),
     PortalPage("operator-invoice", "/operator/invoices/{invoice_id}", "oda"),
     PortalPage("operator-promo-codes", "/operator/promo-codes", "oda"),

@@ -13,6 +13,7 @@ import sys
 
 from config.local.state import RunFolder
 from tests.browser.seed_administration import administer, wait_until
+from tests.browser.seed_operations import operate
 from tests.end_to_end.stack import ROOT, Stack
 
 # The receivers of its webhooks are on this machine.
@@ -94,15 +95,20 @@ def seed() -> dict[str, object]:
             model=MODEL, messages=[{"role": "user", "content": question}], max_tokens=24, temperature=0
         )
     wait_until("The invoice run", lambda: InvoiceRun.objects.filter(id=run.id, state="finished").exists())
-    return administer(cast, search, last_month=last_month) | {
-        "slug": cast.organization.slug,
-        "new_slug": Organization.objects.get(members__user=cast.cyd).slug,
-        "key_id": keys[0].id,
-        "request_id": str(request_id),
-        "invoice_id": Invoice.objects.get(organization=cast.organization).id,
-        "model_id": Model.objects.get(name=MODEL).id,
-        "period": last_month,
-    }
+    return (
+        administer(cast, search, last_month=last_month)
+        | operate(cast)
+        | {
+            "run_id": run.id,
+            "slug": cast.organization.slug,
+            "new_slug": Organization.objects.get(members__user=cast.cyd).slug,
+            "key_id": keys[0].id,
+            "request_id": str(request_id),
+            "invoice_id": Invoice.objects.get(organization=cast.organization).id,
+            "model_id": Model.objects.get(name=MODEL).id,
+            "period": last_month,
+        }
+    )
 
 
 if __name__ == "__main__":
