@@ -18,6 +18,7 @@ from portal.billing_pages import periods, usage_charts
 from portal.billing_pages.figures import days_left, figures
 from portal.catalog import selectors as catalog
 from portal.catalog.offers import offers
+from portal.home.design import icons, tokens
 from portal.home.onboarding import CALLS_OF_A_BEGINNER, checklist
 from portal.home.snippets import GUIDES, make_snippets
 from portal.mailbox.access import is_mailbox_open
@@ -116,7 +117,7 @@ def design(request: HttpRequest) -> HttpResponse:
     """Every part of the design on one page; on a development machine only."""
     if not (settings.DEBUG or is_mailbox_open(request)):
         raise Http404
-    return render(request, "portal/home/design.html")
+    return render(request, "portal/home/design.html", {"tokens": tokens(), "icons": icons()})
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -420,7 +420,10 @@ def test_public_pages_need_no_account(name: str) -> None:
 
 
 def test_design_page_exists_in_development_only(settings: Any) -> None:
-    assert Client().get("/design").status_code == 200
+    page = Client().get("/design")
+    assert page.status_code == 200
+    assert len(page.context["icons"]) > 50
+    assert {"page", "accent", "series-1"} <= set(page.context["tokens"]["colours"])
     settings.PUBLIC_URL = "https://tokens.example.com"
     assert Client().get("/design").status_code == 404
     settings.DEBUG = True
