@@ -7,6 +7,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from portal.audit.selectors import SERVICE_SUBJECTS, SUBJECTS, EventFilters
+from portal.days import DayField
 from portal.organizations.models import Organization
 from portal.organizations.selectors import organization_by_slug
 
@@ -17,8 +18,8 @@ class AuditFilterForm(forms.Form):
     about = forms.ChoiceField(required=False, choices=[("", _("Everything")), *SUBJECTS.items()])
     person = forms.CharField(required=False, max_length=254, label=_("Who"))
     text = forms.CharField(required=False, max_length=200, label=_("What"))
-    start = forms.DateField(required=False, label=_("From"), widget=forms.DateInput({"type": "date"}))
-    end = forms.DateField(required=False, label=_("Until"), widget=forms.DateInput({"type": "date"}))
+    start = DayField(required=False, label=_("From"))
+    end = DayField(required=False, label=_("Until"))
 
     def filters(self, time_zone: str) -> EventFilters:
         """Days are those of this zone; the last one is included."""

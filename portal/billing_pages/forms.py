@@ -12,6 +12,7 @@ from billing.accounts.services import ADDRESS_FIELDS
 from billing.usage.selectors import Only, UsageFilters
 from portal.api_keys import selectors as api_keys
 from portal.catalog import selectors as catalog
+from portal.days import DayField
 from portal.organizations.models import Organization, Project
 
 KEYS_OFFERED = 200
@@ -68,8 +69,8 @@ class UsageFilterForm(UsageOnlyForm):
     """The list of requests can be narrowed by status and days too."""
 
     status = forms.ChoiceField(required=False, label=_("Status"), choices=[("", _("All")), *STATUSES.items()])
-    start = forms.DateField(required=False, label=_("From"), widget=forms.DateInput({"type": "date"}))
-    end = forms.DateField(required=False, label=_("To"), widget=forms.DateInput({"type": "date"}))
+    start = DayField(required=False, label=_("From"))
+    end = DayField(required=False, label=_("To"))
 
     def filters(self) -> UsageFilters:
         only = self.only()

@@ -1,4 +1,4 @@
-"""Hundreds of streams at once, many of them left by their callers: nothing is lost, refused, or kept open behind them."""
+"""Hundreds of streams, many left by their callers: nothing is lost, refused, or kept open behind them."""
 
 from __future__ import annotations
 
