@@ -45,7 +45,8 @@ def default_path() -> Path:
 def sources_hash() -> str:
     """Of every source that may change a result."""
     folder = Path(__file__).parent
-    files = sorted(path for end in ("*.py", "*.cu") for path in folder.rglob(end) if "benchmarks" not in path.parts)
+    found = (path for end in ("*.py", "*.cu", "*.cuh") for path in folder.rglob(end))
+    files = sorted(path for path in found if "benchmarks" not in path.parts)
     digest = hashlib.sha256()
     for path in files:
         digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())

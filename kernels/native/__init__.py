@@ -36,7 +36,8 @@ def build(name: str) -> Path:
     if not Path(nvcc).exists():
         raise NativeBuildError(f"{source.name} needs CUDA's compiler: put nvcc (CUDA 13 or newer) on the PATH")
     version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256("\0".join([source.read_text(), version, *FLAGS]).encode()).hexdigest()[:16]
+    texts = [path.read_text() for path in (source, *sorted(source.parent.glob("*.cuh")))]
+    key = hashlib.sha256("\0".join([*texts, version, *FLAGS]).encode()).hexdigest()[:16]
     folder = Path(os.environ.get("KERNELS_CACHE_DIR") or Path.home() / ".cache" / "tokenfactory-kernels")
     library = folder / f"{name}-{key}.so"
     if library.exists():

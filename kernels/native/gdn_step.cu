@@ -12,6 +12,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include "launch.cuh"
+
 namespace {
 
 constexpr int kDim = 128, kWarps = 4, kThreads = kWarps * 32;
@@ -35,6 +37,8 @@ struct Args {
   const float4* square_sums;    // null, or [sequences * tokens]: a deferred RMS norm of the layer's input, in four parts
   float square_scale;
   int sequences, tokens, key_heads, value_heads, ring, parts, mixed_width;
+  int per_key;                  // value heads of a key head
+  Divisor by_per_key;
 };
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
@@ -76,9 +80,10 @@ __global__ void __launch_bounds__(kThreads, 3) gdn_step(const Args a) {
   __shared__ __align__(16) float inputs[4][kDim];  // q, k, v, z after convolution and SiLU
   __shared__ float squares[2][kWarps], out_squares[kWarps];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, d = threadIdx.x;
-  const int head = blockIdx.x % a.value_heads, sequence = blockIdx.x / a.value_heads, per_key = a.value_heads / a.key_heads;
+  const int head = blockIdx.x, sequence = blockIdx.y, key_head = a.by_per_key(head);
+  const bool keeps_key = head == key_head * a.per_key;  // q and k serve several value heads, of which the first keeps their inputs
   const int channels = (2 * a.key_heads + a.value_heads) * kDim, gate_base = channels + a.value_heads * kDim;
-  const int columns[4] = {head / per_key * kDim + d, (a.key_heads + head / per_key) * kDim + d, (2 * a.key_heads + head) * kDim + d, channels + head * kDim + d};
+  const int columns[4] = {key_head * kDim + d, (a.key_heads + key_head) * kDim + d, (2 * a.key_heads + head) * kDim + d, channels + head * kDim + d};
 
   asm volatile("griddepcontrol.launch_dependents;");
   if (threadIdx.x == 0) {
@@ -127,14 +132,13 @@ __global__ void __launch_bounds__(kThreads, 3) gdn_step(const Args a) {
       const float4 sums = a.square_sums[row];
       scale = rsqrtf((sums.x + sums.y + sums.z + sums.w) * a.square_scale + 1e-6f);
     }
-    // Four taps, oldest first, then SiLU. Inputs are rounded to bf16 before use, as later steps find them in the ring. q and k
-    // serve several value heads, of which the first keeps their inputs.
+    // Four taps, oldest first, then SiLU. Inputs are rounded to bf16 before use, as later steps find them in the ring.
 #pragma unroll
     for (int kind = 0; kind < 4; ++kind) {
       float x = now[kind] * scale;
       if (kind < 3) {
         const __nv_bfloat16 input = __float2bfloat16(x);
-        if (kind == 2 || head % per_key == 0) a.conv[(conv_slot * a.ring + wrap(place + t, a.ring)) * channels + columns[kind]] = input;
+        if (kind == 2 || keeps_key) a.conv[(conv_slot * a.ring + wrap(place + t, a.ring)) * channels + columns[kind]] = input;
         x = __bfloat162float(taps[kind][0]) * weights[kind][0];
         x = fmaf(__bfloat162float(taps[kind][1]), weights[kind][1], x), x = fmaf(__bfloat162float(taps[kind][2]), weights[kind][2], x);
         x = fmaf(__bfloat162float(input), weights[kind][3], x);
@@ -226,22 +230,11 @@ extern "C" int gdn_step_launch(const void* mixed, int mixed_is_float, const void
                                int key_heads, int value_heads, int ring, int parts, int mixed_width, int overlap, void* stream) {
   const Args args{mixed, static_cast<const __nv_bfloat16*>(gates), state, state_in, state_out, static_cast<__nv_bfloat16*>(conv), conv_slot, positions, conv_weight, a_log,
                   dt_bias, norm_weight, out, static_cast<const float4*>(square_sums), square_scale, sequences, tokens, key_heads, value_heads,
-                  ring, parts, mixed_width};
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(sequences * value_heads);
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kSharedBytes;
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
+                  ring, parts, mixed_width, value_heads / key_heads, Divisor(value_heads / key_heads)};
   const auto choose = [&](auto type) {
     using T = decltype(type);
     const auto kernel = out_is_half ? gdn_step<T, true> : gdn_step<T, false>;
-    const auto status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, config.dynamicSmemBytes);
-    return status ? status : cudaLaunchKernelEx(&config, kernel, args);
+    return launch_kernel(kernel, args, dim3(value_heads, sequences), kThreads, kSharedBytes, overlap, static_cast<cudaStream_t>(stream));
   };
   return mixed_is_float ? choose(float{}) : choose(__nv_bfloat16{});
 }

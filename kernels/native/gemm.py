@@ -39,7 +39,7 @@ def _slice_bytes(format_: str, columns: int, tokens: int, splits: int) -> int:
     _, rows, stage = _FORMATS[format_]
     tiles = -(-(columns // 64) // splits)
     token_tiles = 1 if tokens <= 8 else 2 if tokens <= 16 else 4
-    return _WARPS * (_STAGES * stage + 8 * (rows + 4) * 4) + tiles * 64 * 8 * token_tiles * 2
+    return _WARPS * (_STAGES * stage + 8 * (rows + 4) * 4) + 8 * token_tiles * (tiles * 64 * 2 + 16)
 
 
 def least_splits(format_: str, columns: int, tokens: int) -> int:

@@ -11,6 +11,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include "launch.cuh"
+
 namespace {
 
 constexpr int kSize = 256, kPage = 64, kQueries = 8, kWarps = 4, kThreads = kWarps * 32;
@@ -547,19 +549,7 @@ extern "C" int staged_attention_launch(const float* q, void* const* pools, const
   const Args args{q, bytes(0), bytes(1), bytes(2), bytes(3), static_cast<const __half*>(pools[4]), bytes(5), bytes(6),
                   static_cast<const __half*>(pools[7]), fp8_table, three_bit_table, positions, acc, most_total, scale, rows, table_width,
                   anchors, recent, splits, kv_heads, group, run_pages, level_runs, levels};
-  const auto status = cudaFuncSetAttribute(attend, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
-  if (status) return status;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(kv_heads, sequences * rows, splits);
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = sizeof(Shared);
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
-  return cudaLaunchKernelEx(&config, attend, args);
+  return launch_kernel(attend, args, dim3(kv_heads, sequences * rows, splits), kThreads, sizeof(Shared), overlap, static_cast<cudaStream_t>(stream));
 }
 
 // Pages `from` of the FP8 pools are encoded into pages `to` of the three-bit ones; `pools` as above.

@@ -9,7 +9,10 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include <algorithm>
 #include <type_traits>
+
+#include "launch.cuh"
 
 namespace {
 
@@ -30,6 +33,8 @@ struct Args {
   const float4* square_sums;  // null, or [m]: sums of squares in four parts; row m of y is divided by its root mean square
   float square_scale;       // 1 / width of the norm
   int m, n, k, splits;
+  int fewest_tiles;         // of rows, that a group of warps has; others have one more
+  Divisor by_splits, by_groups, by_sets, by_more_sets;  // the last two: sets of a group with the fewest tiles, and with one more
 };
 
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
@@ -44,6 +49,10 @@ __device__ __forceinline__ uint4 load16(uint32_t from) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from));
   return v;
+}
+
+__device__ __forceinline__ void store16(uint32_t to, const uint4& v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
 // Eight e2m1 codes of one word, in the bit plan of pack.py, to four pairs of bf16, times a scale given as a bf16 pair.
@@ -101,31 +110,34 @@ template <Format format>
 constexpr int kStage = kPieces<format> * kTileK * 16 * (format == kNvfp4 ? 9 : 16) / 16;  // bytes, of one warp
 constexpr int kStages = 3;
 
-// The rows of x that this block needs, in the order in which the lanes read them: [k tile][token tile][half][lane] x 16 bytes.
-// Eight loads a thread are under way before the first is stored; `meanwhile` is called once, behind the first of them.
+// Bytes from one row of x to the next in shared memory: eight lanes that read sixteen bytes each meet all banks.
+__host__ __device__ constexpr int x_pitch(int tiles) { return tiles * kTileK * 2 + 16; }
+
+// This part of the rows of x, two warps a row of eight, else one. Eight loads a thread are under way before the first is stored;
+// `meanwhile` is called once, behind the first of them. Rows that are not there stay as they are: nobody reads their sums.
 template <int token_tiles, typename Meanwhile>
-__device__ __forceinline__ void stage_x(const Args& a, char* xs, int tile0, int tiles, Meanwhile meanwhile) {
-  const int chunks = tiles * 8, total = chunks * kTokens * token_tiles;
-  constexpr int kBatch = 8;
+__device__ __forceinline__ void stage_x(const Args& a, uint32_t xs, int tile0, int tiles, Meanwhile meanwhile) {
+  constexpr int kRows = kTokens * token_tiles, kShared = kRows < kWarps ? kWarps / kRows : 1, kBatch = 8;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunks = tiles * 8, first = warp / kRows * 32 + lane;
   bool called = false;
-  for (int i0 = threadIdx.x; i0 < total; i0 += kBatch * kThreads) {
-    uint4 loaded[kBatch] = {};
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const int i = i0 + b * kThreads, chunk = i % chunks, row = i / chunks;
-      if (i < total && row < a.m) {
-        const int64_t from = int64_t(row) * a.k + int64_t(tile0) * kTileK + chunk * 8;
-        loaded[b] = *reinterpret_cast<const uint4*>(static_cast<const char*>(a.x) + from * 2);
+  for (int row = warp % kRows; row < kRows; row += kWarps) {
+    const char* const from = static_cast<const char*>(a.x) + (int64_t(row) * a.k + tile0 * kTileK) * 2;
+    const uint32_t to = xs + row * x_pitch(tiles);
+    for (int chunk0 = first; chunk0 < chunks && row < a.m; chunk0 += kBatch * kShared * 32) {
+      uint4 loaded[kBatch];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int chunk = chunk0 + b * kShared * 32;
+        if (chunk < chunks) loaded[b] = *reinterpret_cast<const uint4*>(from + chunk * 16);
       }
-    }
-    if (!called) meanwhile();
-    called = true;
+      if (!called) meanwhile();
+      called = true;
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const int i = i0 + b * kThreads, chunk = i % chunks, row = i / chunks;
-      const int tile = chunk / 8, group = (chunk % 8) / 2, half = chunk % 2;
-      if (i >= total) break;
-      *reinterpret_cast<uint4*>(xs + ((((tile * token_tiles + row / kTokens) * 2 + half) * 32) + (row % kTokens) * 4 + group) * 16) = loaded[b];
+      for (int b = 0; b < kBatch; ++b) {
+        const int chunk = chunk0 + b * kShared * 32;
+        if (chunk < chunks) store16(to + chunk * 16, loaded[b]);
+      }
     }
   }
   if (!called) meanwhile();
@@ -140,19 +152,20 @@ __global__ void __launch_bounds__(kThreads, 1) stream_gemm(const Args a) {
   static_assert(kReducers <= kGroupThreads);
   extern __shared__ __align__(16) char shared[];
   float* const exchange = reinterpret_cast<float*>(shared + kStages * kWarps * kStage<format>);  // [warps][tokens][pitch]
-  char* const xs = reinterpret_cast<char*>(exchange + kWarps * kTokens * kPitch);
+  const uint32_t xs = shared_address(exchange + kWarps * kTokens * kPitch);  // [rows of x][this part of K]
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, k_warp = warp % k_warps, group = warp / k_warps;
   const int tiles_k = a.k / kTileK, row_tiles = a.n / 16;
-  const int slice = blockIdx.x % a.splits;
-  const int groups = gridDim.x / a.splits * kGroups, index = blockIdx.x / a.splits * kGroups + group;
-  const int k0 = slice * tiles_k / a.splits, k1 = (slice + 1) * tiles_k / a.splits;
+  const int block = a.by_splits(blockIdx.x), slice = blockIdx.x - block * a.splits, index = block * kGroups + group;
+  const int k0 = a.by_splits(slice * tiles_k), k1 = a.by_splits((slice + 1) * tiles_k);
   const int steps = (k1 - k0 - k_warp + k_warps - 1) / k_warps;  // of this warp, for each set of rows
-  const int row0 = static_cast<int>(int64_t(index) * row_tiles / groups), row1 = static_cast<int>(int64_t(index + 1) * row_tiles / groups);
+  const int row0 = a.by_groups(index * row_tiles), row1 = a.by_groups((index + 1) * row_tiles);
 
   // A group's tiles in sets of up to kParts, as even as they go: a last set of one tile would leave the memory idle.
   const int tiles = row1 - row0, sets = (tiles + kParts - 1) / kParts;
-  const auto set_start = [&](int set) { return row0 + (sets ? set * tiles / sets : 0); };
+  Divisor by_sets = a.by_sets;
+  if (tiles > a.fewest_tiles) by_sets = a.by_more_sets;
+  const auto set_start = [&](int set) { return row0 + by_sets(set * tiles); };
 
   const uint32_t ring = shared_address(shared) + warp * kStages * kStage<format>;
   const int64_t piece_stride = int64_t(tiles_k) * kPieceBytes, scale_stride = int64_t(tiles_k) * 64;
@@ -189,21 +202,25 @@ __global__ void __launch_bounds__(kThreads, 1) stream_gemm(const Args a) {
 
   asm volatile("griddepcontrol.launch_dependents;");
   issue();
+  // Which token and rows this thread sums up, when it is the turn of its part of the group.
+  const int worker = threadIdx.x % kGroupThreads, role = worker % kReducers, token = role / (kParts * 4), quad = role % (kParts * 4);
   // Weights do not depend on the kernel before this one; everything below does. One stage of them goes ahead of x, the
   // others follow it: x is needed first, and would otherwise wait for them all.
   asm volatile("griddepcontrol.wait;" ::: "memory");
+  float4 squares[token_tiles];
+#pragma unroll
+  for (int nt = 0; nt < token_tiles; ++nt)
+    if (a.square_sums && nt * kTokens + token < a.m) squares[nt] = a.square_sums[nt * kTokens + token];
   stage_x<token_tiles>(a, xs, k0, k1 - k0, [&]() {
 #pragma unroll
     for (int i = 1; i < kStages - 1; ++i) issue();
   });
-  // Which token and rows this thread sums up, when it is the turn of its part of the group.
-  const int worker = threadIdx.x % kGroupThreads, role = worker % kReducers, token = role / (kParts * 4), quad = role % (kParts * 4);
   float token_scale[token_tiles];
 #pragma unroll
   for (int nt = 0; nt < token_tiles; ++nt) {
     token_scale[nt] = format == kNvfp4 ? 256.0f : 1.0f;  // decode8 leaves 2^-8
     if (a.square_sums && nt * kTokens + token < a.m) {
-      const float4 part = a.square_sums[nt * kTokens + token];
+      const float4 part = squares[nt];
       token_scale[nt] *= rsqrtf((part.x + part.y + part.z + part.w) * a.square_scale + 1e-6f);
     }
   }
@@ -217,7 +234,7 @@ __global__ void __launch_bounds__(kThreads, 1) stream_gemm(const Args a) {
     float4 row_scale = make_float4(0, 0, 0, 0);
     if (quad < pieces * 4) row_scale = *reinterpret_cast<const float4*>(a.multiplier + row * 16 + quad * 4);
     float acc[kParts][token_tiles][4] = {};
-    uint32_t x_at = shared_address(xs) + (k_warp * token_tiles * 2 * 32 + lane) * 16;
+    uint32_t x_at = xs + lane / 4 * x_pitch(k1 - k0) + (k_warp * 4 + lane % 4) * 32;
     // A loop for each size of a set, without branches, so that the tiles' instructions interleave.
     const auto accumulate = [&](auto size) {
       for (int step = 0; step < steps; ++step) {
@@ -232,7 +249,7 @@ __global__ void __launch_bounds__(kThreads, 1) stream_gemm(const Args a) {
 #pragma unroll
           for (int half = 0; half < kHeld; ++half)
 #pragma unroll
-            for (int nt = 0; nt < token_tiles; ++nt) xv[half][nt] = load16(x_at + (nt * 2 + pass + half) * 512);
+            for (int nt = 0; nt < token_tiles; ++nt) xv[half][nt] = load16(x_at + nt * kTokens * x_pitch(k1 - k0) + (pass + half) * 16);
 #pragma unroll
           for (int p = 0; p < decltype(size)::value; ++p) {
             const uint4 w = load16(at + p * kPieceBytes);
@@ -270,7 +287,7 @@ __global__ void __launch_bounds__(kThreads, 1) stream_gemm(const Args a) {
         }
         at += kStage<format>, scales_at += kStage<format>;
         if (at == ring_end) at -= kStages * kStage<format>, scales_at -= kStages * kStage<format>;
-        x_at += k_warps * token_tiles * 2 * 512;
+        x_at += k_warps * kTileK * 2;
       }
     };
     if (pieces == 4) accumulate(std::integral_constant<int, kParts>{});
@@ -355,24 +372,16 @@ __global__ void __launch_bounds__(256) dequantize(const char* codes, const char*
 }
 
 template <Format format, int token_tiles, int k_warps, Output output>
-int launch(const Args& args, int blocks, bool overlap, cudaStream_t stream) {
+int launch(Args args, int blocks, bool overlap, cudaStream_t stream) {
+  constexpr int kParts = kPieces<format>;
+  const int groups = blocks / args.splits * (kWarps / k_warps), fewest = args.n / 16 / groups;
+  args.fewest_tiles = fewest, args.by_splits = Divisor(args.splits), args.by_groups = Divisor(groups);
+  args.by_sets = Divisor(std::max((fewest + kParts - 1) / kParts, 1)), args.by_more_sets = Divisor(fewest / kParts + 1);
   const int slice_tiles = (args.k / kTileK + args.splits - 1) / args.splits;
-  const int bytes = kStages * kWarps * kStage<format> + kWarps * kTokens * (kPieces<format> * 16 + 4) * 4 +
-                    slice_tiles * kTileK * kTokens * token_tiles * 2;
+  const int bytes = kStages * kWarps * kStage<format> + kWarps * kTokens * (kParts * 16 + 4) * 4 +
+                    kTokens * token_tiles * x_pitch(slice_tiles);
   if (bytes > 232448) return -1;
-  const auto kernel = stream_gemm<format, token_tiles, k_warps, output>;
-  if (const cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)) return e;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = bytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, args);
+  return launch_kernel(stream_gemm<format, token_tiles, k_warps, output>, args, dim3(blocks), kThreads, bytes, overlap, stream);
 }
 
 template <Format format, int token_tiles, int k_warps>
@@ -401,7 +410,7 @@ extern "C" int stream_gemm_launch(int format, const void* x, const void* codes, 
                                   void* y, const void* square_sums, float square_scale, int m, int n, int k,
                                   int splits, int k_warps, int output, int blocks, int overlap, void* stream) {
   const Args args{x, static_cast<const char*>(codes), static_cast<const char*>(scales), multiplier, y,
-                  static_cast<const float4*>(square_sums), square_scale, m, n, k, splits};
+                  static_cast<const float4*>(square_sums), square_scale, m, n, k, splits, 0, {}, {}, {}, {}};
   const auto s = static_cast<cudaStream_t>(stream);
   return format == kNvfp4 ? choose_tokens<kNvfp4>(args, k_warps, output, blocks, overlap, s)
                           : choose_tokens<kFp8>(args, k_warps, output, blocks, overlap, s);

@@ -11,6 +11,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include "launch.cuh"
+
 namespace {
 
 constexpr int kWarps = 16;                  // each has sixteen of the 256 rows that a block works on at a time
@@ -31,6 +33,7 @@ struct Args {
   const float4* square_sums;  // null, or [m]: sums of squares in four parts; row m of y is divided by its root mean square
   float square_scale;       // 1 / width of the norm
   int m, n, k, parts;       // k is a multiple of 256
+  Divisor by_blocks, by_stages, by_units;  // blocks, stages of 256 along K, and all units of (256 rows, stage)
 };
 
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
@@ -171,10 +174,10 @@ __global__ void __launch_bounds__(kThreads, 1) wide_gemm(const Args a) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int stages_k = a.k / (kTiles * kTileK), row_tiles = a.n / 16, tiles = (row_tiles + kWarps - 1) / kWarps;
   // This block's share of (tile of 256 rows, stage of K); with one part, whole tiles.
-  const int64_t total = int64_t(tiles) * stages_k, blocks = gridDim.x, block = blockIdx.x;
-  const auto boundary = [&](int64_t b) { return a.parts == 1 ? tiles * b / blocks * stages_k : total * b / blocks; };
-  const int64_t unit0 = boundary(block);
-  int left = static_cast<int>(boundary(block + 1) - unit0), tile = static_cast<int>(unit0 / stages_k), k = static_cast<int>(unit0 % stages_k);
+  const int total = tiles * stages_k, block = blockIdx.x;
+  const auto boundary = [&](int b) { return a.parts == 1 ? a.by_blocks(tiles * b) * stages_k : a.by_blocks(total * b); };
+  const int unit0 = boundary(block);
+  int left = boundary(block + 1) - unit0, tile = a.by_stages(unit0), k = unit0 - tile * stages_k;
 
   asm volatile("griddepcontrol.launch_dependents;");
   if (threadIdx.x == 0) {
@@ -278,8 +281,8 @@ __global__ void __launch_bounds__(kThreads, 1) wide_gemm(const Args a) {
     if (left > 0 && !is_end) continue;
 
     // The end of this block's share of 256 rows: one part of their sums.
-    const int64_t first_block = a.parts == 1 ? block : ((int64_t(done_tile) * stages_k + 1) * blocks - 1) / total;
-    const int part = static_cast<int>(block - first_block), parts = is_end ? a.parts : part + 1;
+    const int first_block = a.parts == 1 ? block : a.by_units((done_tile * stages_k + 1) * static_cast<int>(gridDim.x) - 1);
+    const int part = block - first_block, parts = is_end ? a.parts : part + 1;
     const int row_tile = done_tile * kWarps + warp, row = row_tile * 16 + lane / 4;
     if (row_tile < row_tiles) {
       const float low = a.multiplier[row], high = a.multiplier[row + 8];
@@ -300,21 +303,10 @@ __global__ void __launch_bounds__(kThreads, 1) wide_gemm(const Args a) {
 }
 
 template <Format format, int tokens>
-int launch(const Args& args, int blocks, bool overlap, cudaStream_t stream) {
-  constexpr int kBytes = Plan<format, tokens>::kBytes;
-  const auto kernel = wide_gemm<format, tokens>;
-  if (const cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)) return e;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kBytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, args);
+int launch(Args args, int blocks, bool overlap, cudaStream_t stream) {
+  const int stages_k = args.k / (kTiles * kTileK), tiles = (args.n + kWarps * 16 - 1) / (kWarps * 16);
+  args.by_blocks = Divisor(blocks), args.by_stages = Divisor(stages_k), args.by_units = Divisor(tiles * stages_k);
+  return launch_kernel(wide_gemm<format, tokens>, args, dim3(blocks), kThreads, Plan<format, tokens>::kBytes, overlap, stream);
 }
 
 template <Format format>
@@ -341,7 +333,7 @@ extern "C" int wide_gemm_launch(int format, const void* x, const void* codes, co
                                   float* y, const void* square_sums, float square_scale, int m, int n, int k, int parts,
                                   int blocks, int overlap, void* stream) {
   const Args args{static_cast<const char*>(x), static_cast<const char*>(codes), static_cast<const char*>(scales), multiplier, y, int64_t(m) * n,
-                  static_cast<const float4*>(square_sums), square_scale, m, n, k, parts};
+                  static_cast<const float4*>(square_sums), square_scale, m, n, k, parts, {}, {}, {}};
   const auto s = static_cast<cudaStream_t>(stream);
   return format == kNvfp4 ? choose<kNvfp4>(args, blocks, overlap, s) : choose<kFp8>(args, blocks, overlap, s);
 }
