@@ -188,8 +188,8 @@ def day(moment: datetime | None) -> SafeString | str:
 
 @register.filter
 def month(period: str) -> str:
-    """2026-10 as October 2026."""
-    return date_format(date.fromisoformat(f"{period}-01"), "F Y")
+    """2026-10 as Oct 2026."""
+    return date_format(date.fromisoformat(f"{period}-01"), "M Y")
 
 
 @register.filter

@@ -66,8 +66,13 @@
     }
     const { values, series } = isLatency(data) ? lines(data) : stacked(data);
     const top = Math.max(...values.flat());
+    // Over a stack, its height.
+    const heading = (at) =>
+      isLatency(data) || data.series.length < 2
+        ? label(data, at)
+        : `${label(data, at)}: ${print(data, data.series.reduce((sum, each) => sum + each.values[at], 0))}`;
     const tip = plotting.tip(box, (at) => [
-      label(data, at),
+      heading(at),
       ...data.series.map((series) => [series.label, print(data, series.values[at])]),
     ]);
     box.replaceChildren();
