@@ -60,7 +60,10 @@ class UsageRollup(Sums):
 
     class Meta:
         db_table = "billing_usage_rollup"
-        indexes = [models.Index(fields=["start"], name="billing_usage_rollup_start")]
+        indexes = [
+            models.Index(fields=["start"], name="billing_usage_rollup_start"),
+            models.Index(fields=["api_key_id", "grain_s", "start"], name="billing_usage_rollup_by_key"),
+        ]
 
 
 class KeyRollup(Sums):

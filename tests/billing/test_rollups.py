@@ -195,6 +195,29 @@ class TestRanking:
         assert (len(everything.rows), everything.rest, everything.rest_count) == (4, None, 0)
 
 
+class TestOverTime:
+    @pytest.mark.parametrize("only", [selectors.EVERYTHING, selectors.Only(model="m"), selectors.Only(project_id=1)])
+    @pytest.mark.parametrize(("zone", "step"), [("UTC", "day"), ("Asia/Tokyo", "day"), ("UTC", "hour")])
+    def test_keys_and_all_other_keys_are_exact_by_step(
+        self, ada: BillingAccount, only: selectors.Only, zone: str, step: str
+    ) -> None:
+        scatter(ada, 30)
+        services.take_pending(now=NOW)
+        scatter(ada, 10, seed=2)
+        start, end = EVE - timedelta(days=3, minutes=7), EVE + timedelta(minutes=41, seconds=3)
+        form = {"day": "%Y-%m-%d", "hour": "%Y-%m-%dT%H:00"}[step]
+        chosen = {name: value for name, value in {"model": only.model, "project_id": only.project_id}.items() if value}
+        expected: dict[str | None, dict[str, int]] = {"1": {}}
+        for record in UsageRecord.objects.filter(started_at__gte=start, started_at__lt=end, **chosen):
+            steps = expected.setdefault("1" if record.api_key_id == 1 else None, {})
+            at = record.started_at.astimezone(ZoneInfo(zone)).strftime(form)
+            steps[at] = steps.get(at, 0) + int(record.cost_nano or 0)
+        found = selectors.over_time(
+            ada.organization_id, start, end, step, group_by="api_key", keys=["1"], time_zone=zone, only=only
+        )
+        assert {key: {at: sums.cost_nano for at, sums in steps.items()} for key, steps in found.items()} == expected
+
+
 class TestTaking:
     def test_everything_pending_is_taken_once(self, ada: BillingAccount) -> None:
         make_calls(ada, make_price(), 7)
