@@ -38,7 +38,11 @@ def exports(request: HttpRequest, slug: str) -> HttpResponse:
     member = access.member_for(request.user, slug)
     if request.method == "POST":
         return _ask(request, member)
-    return _page(request, member, _form(member, initial={"period": f"{timezone.localdate():%Y-%m}"}))
+    return _page(
+        request,
+        member,
+        _form(member, initial={"kind": ExportKind.USAGE.value, "period": f"{timezone.localdate():%Y-%m}"}),
+    )
 
 
 def _form(member: Member, *args: Any, **kwargs: Any) -> ExportForm:
