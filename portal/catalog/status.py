@@ -5,11 +5,13 @@ Kept in the cache for a short while only: a state that nobody renews is unknown,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from django.core.cache import cache
+
+from portal.catalog.selectors import DeploymentInfo
 
 KEPT_S = 180
 
@@ -37,3 +39,8 @@ def read(deployment_ids: Iterable[int]) -> dict[int, DeploymentStatus]:
     """Only those that reported lately."""
     keys = {_key(number): number for number in deployment_ids}
     return {keys[key]: DeploymentStatus(**value) for key, value in cache.get_many(keys).items()}
+
+
+def silent(deployments: Iterable[DeploymentInfo], statuses: Mapping[int, DeploymentStatus]) -> list[DeploymentInfo]:
+    """The enabled ones that lately did not answer."""
+    return [row for row in deployments if row.is_enabled and row.id in statuses and not statuses[row.id].is_healthy]

@@ -32,6 +32,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class ModelEconomics:
+    model_id: int
     model: str
     measured: Measured | None
     demand: Demand
@@ -110,5 +111,5 @@ def by_model(
         demand = Demand(days, tokens, revenue_nano, paid_tokens)
         price = pricing.current_price(model.name, now, currency=currency)
         made = compute(Assumptions(rate, gpus, gpu_hour_nano, load)) if rate else None
-        rows.append(ModelEconomics(model.name, found, demand, price.output_nano if price else None, made))
+        rows.append(ModelEconomics(model.id, model.name, found, demand, price.output_nano if price else None, made))
     return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
@@ -30,11 +31,13 @@ SECTION = "operator_models"
 def models(request: HttpRequest) -> HttpResponse:
     access.require_operator(request.user)
     now = timezone.now()
-    counts: dict[str, int] = {}
-    for deployment in selectors.deployments(is_enabled=True):
-        counts[deployment.model] = counts.get(deployment.model, 0) + 1
+    enabled = selectors.deployments(is_enabled=True)
+    statuses = status.read(deployment.id for deployment in enabled)
+    counts = Counter(deployment.model for deployment in enabled)
+    down = Counter(deployment.model for deployment in status.silent(enabled, statuses))
     listed = [
-        (model, pricing.current_price(model.name, now), counts.get(model.name, 0)) for model in selectors.all_models()
+        (model, pricing.current_price(model.name, now), counts[model.name], down[model.name])
+        for model in selectors.all_models()
     ]
     return operator_page(request, SECTION, "portal/operator/models.html", {"rows": listed})
 

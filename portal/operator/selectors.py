@@ -28,32 +28,44 @@ from billing.rollups.service import ServiceFilters
 from billing.usage import retention
 from billing.usage import selectors as usage
 from portal.catalog import selectors as catalog
-from portal.operations.services import floor
+from portal.operations.services import MINUTE_S, floor
+from portal.operations.thresholds import FAILED_SHARE
 from portal.operator.models import InvoiceRun, RunOutcome
 from portal.organizations import selectors as organizations
 from portal.organizations.models import Organization
 
 RECONCILIATION_DAYS = 14
 ORGANIZATIONS_SHOWN = 50
+RECENT = timedelta(minutes=15)
 # Every record of the old months is read for it.
 RETENTION_KEPT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Of the service. Calls and mismatches are those of the last seven days."""
+    """Of the service. Calls and mismatches are those of the last seven days; `recent` calls of a quarter of an hour."""
 
     organization_count: int
+    recent_calls: int
+    recent_failed: int
     calls: int
     mismatches: int
     held_nano: int
+
+    @property
+    def is_failing(self) -> bool:
+        """Where the alert CallsFail would be raised, were it to last."""
+        return self.recent_failed > FAILED_SHARE * self.recent_calls
 
 
 def overview(now: datetime) -> Overview:
     week_ago = now - timedelta(days=7)
     week = service.over_time(ServiceFilters(), floor(week_ago, HOUR_S), now, grain_s=HOUR_S, step_s=7 * DAY_S)
+    recent = service.total(ServiceFilters(), floor(now - RECENT, MINUTE_S), now, grain_s=MINUTE_S)
     return Overview(
         organization_count=Organization.objects.count(),
+        recent_calls=recent.requests,
+        recent_failed=sum(recent.failed.values()),
         calls=sum(sums.requests for sums in week.values()),
         mismatches=sum(rate.unmatched for rate in reconciliation.day_rates(week_ago, now)),
         held_nano=usage.total_hold_nano(),

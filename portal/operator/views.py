@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import asdict
 from typing import Any
 
 from django.contrib import messages
@@ -41,12 +40,14 @@ def overview(request: HttpRequest) -> HttpResponse:
     access.require_operator(request.user)
     now = timezone.now()
     deployments = catalog.deployments()
+    statuses = status.read(deployment.id for deployment in deployments)
     context = {
-        **asdict(operator.overview(now)),
+        "service": operator.overview(now),
         "newest": list(selectors.search_organizations()[:5]),
         "models": catalog.all_models(),
         "deployments": deployments,
-        "statuses": status.read(deployment.id for deployment in deployments),
+        "statuses": statuses,
+        "down": status.silent(deployments, statuses),
     }
     return operator_page(request, "operator_home", "portal/operator/overview.html", context)
 
