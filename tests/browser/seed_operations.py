@@ -35,7 +35,15 @@ def operate(cast: Any) -> dict[str, object]:
     )
     ended = timezone.now() - timedelta(minutes=2)
     key = cast.project.api_keys.order_by("id")[0]
-    request_id = use(key, MODEL, started_at=ended, prompt_tokens=1000, cached_tokens=640, completion_tokens=100)
+    request_id = use(
+        key,
+        MODEL,
+        started_at=ended,
+        price_at=timezone.now(),
+        prompt_tokens=1000,
+        cached_tokens=640,
+        completion_tokens=100,
+    )
     told = EngineReceipt(
         sequence=1,
         request_id=request_id,
