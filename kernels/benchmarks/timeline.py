@@ -39,7 +39,7 @@ def table(rows: list[tuple[str, float, float]]) -> list[str]:
     lasted: dict[str, list[float]] = defaultdict(list)
     before, ended = "", rows[0][1]
     for name, start, end in rows:
-        short = name.split("(")[0].split("::")[-1].split("<")[0][:32]
+        short = name.replace("(anonymous namespace)::", "").split("(")[0].split("<")[0].split("::")[-1].split(" ")[-1]
         key = f"{short} after {before}" if before else short
         added[key].append(end - ended)
         lasted[key].append(end - start)

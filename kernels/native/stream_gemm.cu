@@ -113,11 +113,11 @@ constexpr int kStages = 3;
 // Bytes from one row of x to the next in shared memory: eight lanes that read sixteen bytes each meet all banks.
 __host__ __device__ constexpr int x_pitch(int tiles) { return tiles * kTileK * 2 + 16; }
 
-// This part of the rows of x, two warps a row of eight, else one. Eight loads a thread are under way before the first is stored;
+// This part of the rows of x, two warps a row of eight, else one. Ten loads a thread are under way before the first is stored;
 // `meanwhile` is called once, behind the first of them. Rows that are not there stay as they are: nobody reads their sums.
 template <int token_tiles, typename Meanwhile>
 __device__ __forceinline__ void stage_x(const Args& a, uint32_t xs, int tile0, int tiles, Meanwhile meanwhile) {
-  constexpr int kRows = kTokens * token_tiles, kShared = kRows < kWarps ? kWarps / kRows : 1, kBatch = 8;
+  constexpr int kRows = kTokens * token_tiles, kShared = kRows < kWarps ? kWarps / kRows : 1, kBatch = 10;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunks = tiles * 8, first = warp / kRows * 32 + lane;
   bool called = false;
 #pragma unroll
