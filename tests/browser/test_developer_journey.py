@@ -65,11 +65,11 @@ def sign_up(page: Page, email: str) -> None:
 
 def make_key(page: Page) -> str:
     page.get_by_role("link", name="Create a key").click()
-    page.get_by_role("button", name="Create API key").first.click()
     page.get_by_label("Name").fill("laptop")
     page.get_by_role("button", name="Create key").click()
     secret = page.get_by_test_id("secret").inner_text()
     assert re.fullmatch(r"sk-tf-[0-9A-Za-z]{46}", secret)
+    expect(page.get_by_role("dialog")).to_contain_text(f'API_KEY="{secret}"')
 
     page.get_by_role("dialog").get_by_role("link", name="Quick start").click()
     for tab, text in (("curl", "curl -N"), ("Python", "OpenAI("), ("Node", "new OpenAI"), ("Anthropic", "Anthropic(")):
