@@ -74,8 +74,8 @@ def make_key(page: Page) -> str:
     page.get_by_role("dialog").get_by_role("link", name="Quick start").click()
     for tab, text in (("curl", "curl -N"), ("Python", "OpenAI("), ("Node", "new OpenAI"), ("Anthropic", "Anthropic(")):
         page.get_by_role("tab", name=tab).click()
-        expect(page.get_by_role("tabpanel")).to_contain_text(text)
-        expect(page.get_by_role("tabpanel")).to_contain_text(page.url.split("/o/")[0])
+        expect(page.get_by_role("tabpanel").first).to_contain_text(text)
+        expect(page.get_by_role("tabpanel").first).to_contain_text(page.url.split("/o/")[0])
 
     follow(page, "API keys")
     expect(page.locator("body")).to_contain_text(secret[:11])

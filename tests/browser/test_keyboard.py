@@ -115,11 +115,14 @@ def test_a_developer(signed_in: Any, rows: dict[str, Any]) -> None:
     keyboard.press("Space")
     expect(errors).to_have_attribute("aria-pressed", "true")
     expect(page.locator("[data-legend]")).to_contain_text("Failed")
+    # A program to copy.
+    keyboard.enter(pages_of(page).get_by_role("link", name="Quick start"))
+    page.wait_for_url("**/quickstart")
     tabs = page.get_by_role("tab")
     keyboard.reach(tabs.first)
     keyboard.stop("ArrowRight")
     expect(tabs.nth(1)).to_be_focused()
-    expect(page.get_by_role("tabpanel")).to_contain_text("OpenAI(")
+    expect(page.get_by_role("tabpanel").first).to_contain_text("OpenAI(")
     # A key.
     keyboard.enter(pages_of(page).get_by_role("link", name="API keys"))
     page.wait_for_url("**/keys")
