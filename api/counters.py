@@ -87,23 +87,40 @@ class Plan:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Part:
-    """The limits of the organization, a project, a key or a member. Of an answer it has `answer_bytes`; places count
-    from their beginning."""
+    """The limits of the organization, a project, a key or a member, or of several of these. Of an answer it has
+    `answer_bytes`; places count from their beginning."""
 
-    limits: tuple[AppliedLimit, ...]
-    hard_buckets: tuple[Place, ...]
-    lease_keys: tuple[str, ...]
-    # Those of all models and those of one are scopes of their own; how many counters each has.
-    counts: bytes
-    answer_bytes: int
-    # As the plan has them.
-    scopes: bytes
-    forms: bytes
-    kinds: bytes
-    sizes: bytes
-    leases: bytes
+    limits: tuple[AppliedLimit, ...] = ()
+    hard_buckets: tuple[Place, ...] = ()
+    lease_keys: tuple[str, ...] = ()
+    answer_bytes: int = 0
+    # Some limit of requests, tokens or spend is 0: there is never room.
+    has_none: bool = False
+    # As the plan has them; those of all models and those of one are scopes of their own: how many counters each has.
+    counts: bytes = b""
+    scopes: bytes = b""
+    forms: bytes = b""
+    kinds: bytes = b""
+    sizes: bytes = b""
+    leases: bytes = b""
+
+    def __add__(self, other: _Part) -> _Part:
+        moved = tuple([(limit, self.answer_bytes + place) for limit, place in other.hard_buckets])
+        return _Part(
+            self.limits + other.limits,
+            self.hard_buckets + moved,
+            self.lease_keys + other.lease_keys,
+            self.answer_bytes + other.answer_bytes,
+            self.has_none or other.has_none,
+            self.counts + other.counts,
+            self.scopes + other.scopes,
+            self.forms + other.forms,
+            self.kinds + other.kinds,
+            self.sizes + other.sizes,
+            self.leases + other.leases,
+        )
 
 
 class Planner:
@@ -137,49 +154,48 @@ class Planner:
         return plan
 
     def _make_plan(self, project_id: int, api_key_id: int, user_id: int | None, model: str, now: datetime) -> Plan:
-        scopes = (
-            ("organization", self._organization_id),
-            ("project", project_id),
-            ("api_key", api_key_id),
-            ("member", user_id),
-        )
-        parts = [
-            self._part(scope, scope_id, model, now)
-            for scope, scope_id in scopes
-            if scope_id is not None and (scope, scope_id) in self._quotas
-        ]
-        if not parts:
+        whole = self._shared(project_id, model, now)
+        if ("api_key", api_key_id) in self._quotas:
+            whole += self._part("api_key", api_key_id, model, now)
+        if user_id is not None and ("member", user_id) in self._quotas:
+            whole += self._part("member", user_id, model, now)
+        if not whole.limits:
             return Plan((), (), (), b"", NOW_BYTES)
-        lease_keys = tuple(key for part in parts for key in part.lease_keys)
-        answer_bytes, hard_buckets = NOW_BYTES, []
-        for part in parts:
-            hard_buckets += [(limit, answer_bytes + place) for limit, place in part.hard_buckets]
-            answer_bytes += part.answer_bytes
         return Plan(
-            limits=tuple(limit for part in parts for limit in part.limits),
-            hard_buckets=tuple(hard_buckets),
-            lease_keys=lease_keys,
+            limits=whole.limits,
+            hard_buckets=tuple([(limit, NOW_BYTES + place) for limit, place in whole.hard_buckets]),
+            lease_keys=whole.lease_keys,
             packed=b"".join(
                 (
-                    struct.pack("<B", sum(len(part.counts) for part in parts)),
-                    *(part.scopes for part in parts),
-                    *(part.forms for part in parts),
-                    *(part.kinds for part in parts),
-                    *(part.sizes for part in parts),
-                    struct.pack("<B", len(lease_keys)),
-                    *(part.leases for part in parts),
-                    _pack_shape(parts),
+                    bytes([len(whole.counts)]),
+                    whole.scopes,
+                    whole.forms,
+                    whole.kinds,
+                    whole.sizes,
+                    bytes([len(whole.lease_keys)]),
+                    whole.leases,
+                    _pack_shape(whole),
                 )
             ),
-            answer_bytes=answer_bytes,
+            answer_bytes=NOW_BYTES + whole.answer_bytes,
         )
+
+    def _shared(self, project_id: int, model: str, now: datetime) -> _Part:
+        """Of the organization and the project: the same for all their keys."""
+        whose = ("shared", project_id, model)
+        part = self._parts.get(whose)
+        if part is None:
+            part = self._part("organization", self._organization_id, model, now)
+            part += self._part("project", project_id, model, now)
+            self._parts[whose] = part
+        return part
 
     def _part(self, scope: str, scope_id: int, model: str, now: datetime) -> _Part:
         part = self._parts.get((scope, scope_id, model))
         if part is None:
             if len(self._parts) >= PARTS_LIMIT:
                 self._parts.clear()
-            quotas = [quota for quota in self._quotas[scope, scope_id] if quota.model in ("", model)]
+            quotas = [quota for quota in self._quotas.get((scope, scope_id), ()) if quota.model in ("", model)]
             part = self._parts[scope, scope_id, model] = _make_part([self._apply(quota, now) for quota in quotas])
         return part
 
@@ -235,8 +251,9 @@ def _make_part(limits: list[AppliedLimit]) -> _Part:
         limits=tuple(limits),
         hard_buckets=tuple(hard_buckets),
         lease_keys=tuple(_lease_key(limit) for limit in leases),
-        counts=bytes(map(len, by_scope.values())),
         answer_bytes=answer_bytes,
+        has_none=any(not limit.quota.limit for limit in counted),
+        counts=bytes(map(len, by_scope.values())),
         scopes=b"".join(_pack_text(scope) + _pack_header(group) for scope, group in by_scope.items()),
         forms=bytes(_FORMS[limit.form, limit.is_hard] for limit in counted),
         kinds=bytes(kind_place(limit.quota.kind) for limit in counted),
@@ -269,13 +286,11 @@ def _pack_header(limits: list[AppliedLimit]) -> bytes:
     return struct.pack("<H", len(header)) + header
 
 
-def _pack_shape(parts: list[_Part]) -> bytes:
+def _pack_shape(part: _Part) -> bytes:
     """What the short way of shapes.lua knows the plan by; none with too many counters, or one that never has room."""
-    columns = [b"".join(getattr(part, name) for part in parts) for name in ("counts", "forms", "kinds")]
-    is_any_0 = any(limit.form != "lease" and not limit.quota.limit for part in parts for limit in part.limits)
-    if not 0 < len(columns[1]) <= MOST_IN_SHAPE or is_any_0:
+    if not 0 < len(part.forms) <= MOST_IN_SHAPE or part.has_none:
         return b""
-    shape = b"".join(columns)
+    shape = part.counts + part.forms + part.kinds
     return shape + bytes([len(shape), SHAPE_MARK])
 
 

@@ -19,7 +19,8 @@ local function settle(keys, arguments)
     redis.call('HINCRBY', key, 'available', hold - cost)
   else
     redis.call('HINCRBY', key, 'available', hold)
-    redis.call('HINCRBY', key, 'available', '-' .. cost)
+    -- "-0" is no number to the server.
+    if cost ~= '0' then redis.call('HINCRBY', key, 'available', '-' .. cost) end
   end
 
   if not input then
@@ -30,7 +31,8 @@ local function settle(keys, arguments)
     local used = amounts_of(arguments[4], arguments[5], arguments[6], cost)
     correct(keys[2], arguments[7], amounts_of(0, 0, 0, 0), used, by_counter)
   elseif rest ~= '' then
-    local parsed, a1, a2, a3, a5 = plan_of(rest), arguments[4] - 1, arguments[5] - input, arguments[6] - output, cost - hold
+    local a1, a2, a3, a5 = arguments[4] - 1, arguments[5] - input, arguments[6] - output, cost - hold
+    local parsed = plan_of(rest)
     local is_moved = parsed.shape and parsed.shape.give(keys[2], parsed.numbers, nil, nil, a1, a2, a3, a2 + a3, a5)
     if not is_moved then
       local used = amounts_of(arguments[4], arguments[5], arguments[6], cost)
