@@ -31,6 +31,7 @@ REFUSALS: dict[str, tuple[str | Promise, str | Promise]] = {
     "model_not_found": (_("No such model"), _("Publish it under models and prices, if it is to be served.")),
     "method_not_supported": (_("Method not supported"), _CALLER),
     "conflict": (_("Conflict with another call"), _CALLER),
+    "request_timeout": (_("Request sent too slowly"), _CALLER),
     "request_too_large": (_("Body too large"), _CALLER),
     "rate_limit_requests": (_("Limit of requests"), _LIMIT),
     "rate_limit_tokens": (_("Limit of tokens"), _LIMIT),

@@ -97,8 +97,13 @@
   const load = async () => {
     const answer = await ask().catch(() => null);
     if (answer?.ok) show(await answer.json());
-    else charts.fail(gettext("This could not be loaded. Correct the filters, or reload the page."));
-    if (answer?.status !== 400) connect();
+    else {
+      const text = gettext("This could not be loaded. Correct the filters, or reload the page.");
+      charts.fail(text);
+      tables.fail(text);
+    }
+    if (answer?.status === 400) tell("warn", gettext("Not connected"), "");
+    else connect();
   };
 
   setInterval(tellState, 5000);

@@ -120,6 +120,9 @@ const operationsTables = (page, words) => {
     });
 
   return {
+    fail(text) {
+      for (const name of ["deployments", "groups", "refused"]) fill(name, [], text);
+    },
     show(view, group) {
       fill("deployments", deployments(view), gettext("No deployment was sampled in the last minute."));
       fill("groups", groups(view, group), gettext("No calls in this period."));
