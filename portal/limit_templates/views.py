@@ -107,7 +107,11 @@ def template(request: HttpRequest, template_id: int) -> HttpResponse:
     runs = list(selectors.runs(found)[:RUNS_SHOWN])
     context: dict[str, Any] = {"template": found, "runs": runs, "is_running": any(not run.is_over for run in runs)}
     if request.headers.get("HX-Request") and not request.headers.get("HX-Boosted"):
-        return render(request, "portal/limit_templates/_runs.html", context)
+        part = render(request, "portal/limit_templates/_runs.html", context)
+        if not context["is_running"]:
+            # The rest of the page says who has which version.
+            part["HX-Refresh"] = "true"
+        return part
     page = Paginator(selectors.uses(found), PAGE_SIZE).get_page(request.GET.get("page"))
     context |= {
         "row": selectors.template_row(found),

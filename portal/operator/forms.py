@@ -10,7 +10,15 @@ from django.utils.translation import gettext_lazy as _
 from portal.amounts import read_nano
 
 
-class CreditForm(forms.Form):
+class DialogForm(forms.Form):
+    """Several stand on one page: the ids of their fields begin with the form's name, so that labels find theirs."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("auto_id", f"{type(self).__name__.lower()}-%s")
+        super().__init__(*args, **kwargs)
+
+
+class CreditForm(DialogForm):
     """`key` is made with the form, so that one form gives once however often it is sent."""
 
     amount = forms.CharField(
@@ -26,7 +34,7 @@ class CreditForm(forms.Form):
         return amount
 
 
-class TermsForm(forms.Form):
+class TermsForm(DialogForm):
     credit_limit = forms.CharField(
         max_length=24,
         label=_("Credit limit"),
@@ -42,11 +50,11 @@ class TermsForm(forms.Form):
         return amount
 
 
-class SuspensionForm(forms.Form):
+class SuspensionForm(DialogForm):
     reason = forms.CharField(max_length=300)
 
 
-class ActingForm(forms.Form):
+class ActingForm(DialogForm):
     """How an operator enters an organization's pages."""
 
     role = forms.ChoiceField(
