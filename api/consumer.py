@@ -82,7 +82,8 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
         self._answer = Answer(send, self._headers, str(self._request_id), self._dialect.ERROR_STYLE)
         try:
             check_encoding(self._headers)
-            body = await read_body(receive, self._headers, self._gateway.body_limit_bytes)
+            limits = self._gateway.body_limit_bytes, self._gateway.body_timeout_s
+            body = await read_body(receive, self._headers, *limits)
         except ClientGone:
             return
         except ApiError as error:

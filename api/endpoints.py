@@ -58,7 +58,8 @@ class Exchange:
 
     async def body(self) -> bytes:
         check_encoding(self.headers)
-        return await read_body(self._receive, self.headers, self.gateway.body_limit_bytes)
+        limits = self.gateway.body_limit_bytes, self.gateway.body_timeout_s
+        return await read_body(self._receive, self.headers, *limits)
 
     async def authenticate(self) -> Caller:
         caller = await self.gateway.keys.authenticate(self.scope, self.headers, self.style)

@@ -55,6 +55,7 @@ TABLE: dict[str, Row] = {
     "model_not_found": Row(404, _INVALID, "model_not_found", 404, "not_found_error"),
     "method_not_supported": Row(405, _INVALID, "method_not_supported", 405, _INVALID),
     "conflict": Row(409, _INVALID, "conflict", 409, _INVALID, False),
+    "request_timeout": Row(408, _INVALID, "request_timeout", 408, _INVALID),
     "request_too_large": Row(413, _INVALID, "request_too_large", 413, "request_too_large"),
     # Limits and credit
     "rate_limit_requests": Row(429, "requests", "rate_limit_exceeded", 429, "rate_limit_error"),

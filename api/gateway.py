@@ -49,6 +49,7 @@ class Serving(Protocol):
 class Gateway:
     def __init__(self) -> None:
         self.body_limit_bytes: int = settings.REQUEST_BODY_LIMIT_BYTES
+        self.body_timeout_s: int = settings.REQUEST_BODY_TIMEOUT_S
         self.request_timeout_s: int = settings.REQUEST_TIMEOUT_S
         self._valkey = Valkey(settings.VALKEY_URL)
         self._announcements = Valkey(settings.VALKEY_URL, on_connected=self._hear_again)

@@ -160,8 +160,19 @@ class Answer:
             self._sender.cancel()
 
 
-async def read_body(receive: Receive, headers: dict[bytes, bytes], limit_bytes: int) -> bytes:
-    """The whole body. Raises ApiError past the limit, ClientGone when it is not coming."""
+async def read_body(receive: Receive, headers: dict[bytes, bytes], limit_bytes: int, timeout_s: float) -> bytes:
+    """The whole body. Raises ApiError past a limit, ClientGone when it is not coming."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _whole_body(receive, headers, limit_bytes)
+    except TimeoutError:
+        message = (
+            f"The request body did not arrive within {timeout_s:g} s, the limit here; send it faster or send less."
+        )
+        raise ApiError("request_timeout", message, headers=(("connection", "close"),)) from None
+
+
+async def _whole_body(receive: Receive, headers: dict[bytes, bytes], limit_bytes: int) -> bytes:
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and int(declared) > limit_bytes:
         raise _too_large(limit_bytes)

@@ -86,6 +86,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "portal.fragments.FragmentMiddleware",
     "portal.operator.acting.ActingMiddleware",
     "portal.time_zone.ReaderTimeZoneMiddleware",
     "portal.audit.origin.OriginMiddleware",
@@ -310,6 +311,8 @@ EXPORT_RETENTION_DAYS = env_int("EXPORT_RETENTION_DAYS", 30, minimum=1)
 
 # Requests ---------------------------------------------------------------------------------------
 REQUEST_BODY_LIMIT_BYTES = env_int("REQUEST_BODY_LIMIT_BYTES", 16 * 1024 * 1024, minimum=1024)
+# Whoever sends slower is let go: a body is held in memory, and its sender is not known before it is whole.
+REQUEST_BODY_TIMEOUT_S = env_int("REQUEST_BODY_TIMEOUT_S", 60, minimum=1)
 # A generation that runs longer is ended by the engine.
 REQUEST_TIMEOUT_S = env_int("REQUEST_TIMEOUT_S", 600, minimum=1)
 # A stream that says nothing for so long gets a keep-alive comment.

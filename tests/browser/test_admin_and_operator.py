@@ -122,12 +122,14 @@ def test_an_operator_ends_a_month(width: int, months_back: int, open_window: Ope
     assert overflow(page) <= 0
 
 
-def test_an_outsider_finds_none_of_it(open_window: OpenWindow, rows: dict[str, Any]) -> None:
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_an_outsider_finds_none_of_it(width: int, open_window: OpenWindow, rows: dict[str, Any]) -> None:
     """Every page of an organization that is not theirs, and of the operator."""
-    page = open_window("cyd", refusals=(404,))
+    page = open_window("cyd", width=width, refusals=(404,))
     forbidden = [each.path for each in PAGES if "{slug}" in each.path or each.path.startswith("/operator")]
     assert len(forbidden) > 30
     answers = {path: page.request.get(path.format(**rows)).status for path in forbidden}
     assert set(answers.values()) == {404}, answers
     page.goto(f"/o/{rows['slug']}/")
     expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
+    assert overflow(page) <= 0

@@ -95,3 +95,17 @@ def test_a_body_of_another_kind_names_no_field(body: str, cast: Cast, signed_in:
     answer = signed_in(cast.ada).post(address, body, "application/json")
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] is None
+
+
+@pytest.mark.parametrize("name", ["dashboard", "exports", "limit_gauges"])
+def test_a_part_that_a_page_asks_for_after_its_session_ended_loads_the_page(
+    name: str, cast: Cast, signed_in: Browser
+) -> None:
+    address = reverse(f"portal:{name}", args=[cast.organization.slug])
+    browser = signed_in(cast.ada)
+    part = {"HX-Request": "true"}
+    assert "HX-Refresh" not in browser.get(address, headers=part).headers
+    browser.logout()
+    ended = browser.get(address, headers=part)
+    assert (ended.status_code, ended.headers["HX-Refresh"], ended.content) == (204, "true", b"")
+    assert browser.get(address).url == f"/accounts/login/?next={address}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections import Counter
@@ -102,6 +103,21 @@ def test_calls_that_time_out_give_their_place_back(own_web: Callable[..., Web], 
     eventually(lambda: account.post("SAY: hi").status_code == 200)
     account.assert_books_agree()
     assert {record.cost_nano for record in account.records() if record.status == "failed"} == {0}
+
+
+def test_a_body_that_does_not_come_is_let_go_with_the_limit(own_web: Callable[..., Web]) -> None:
+    """Byte after byte would hold memory for ever, and nobody knows yet whose."""
+    web = own_web(REQUEST_BODY_TIMEOUT_S="2")
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{"
+    with socket.create_connection(("127.0.0.1", web.port), timeout=30) as connection:
+        connection.sendall(head)
+        answer = b""
+        while b"request_timeout" not in answer:
+            part = connection.recv(65536)
+            assert part, answer
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"within 2 s, the limit here" in answer
 
 
 def test_a_caller_that_leaves_before_the_first_byte_pays_for_no_full_answer(account: Account) -> None:
