@@ -11,7 +11,6 @@ from api.rest.serializers.money import NanoField
 from billing.money import to_decimal
 from portal.limit_templates.content import LimitKey, LimitValue
 from portal.limit_templates.effects import Effect, LimitChange
-from portal.limit_templates.models import TemplateLimit
 from portal.quotas.forms import CHOICES
 
 
@@ -28,7 +27,7 @@ class TemplateLimitSerializer(serializers.Serializer[Any]):
     model = serializers.CharField(required=False, allow_blank=True, default="", help_text="Empty: all models.")
     mode = serializers.ChoiceField(["hard", "soft", "shadow"], required=False, default="hard")
 
-    def to_representation(self, limit: TemplateLimit) -> dict[str, Any]:
+    def to_representation(self, limit: Any) -> dict[str, Any]:
         return {
             "what": f"{limit.kind}:{limit.window}",
             "amount": amount_text(limit.kind, limit.limit),

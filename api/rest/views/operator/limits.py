@@ -28,14 +28,13 @@ from portal.limit_templates import selectors, services
 from portal.limit_templates.content import Content
 from portal.limit_templates.effects import effects, trials
 from portal.limit_templates.forms import SelectionForm, TemplateForm, limit_rows
-from portal.limit_templates.models import LimitTemplate
 from portal.operator import rows
 
 TAG = "operator: limits"
 SHOWN = 20
 
 
-def _shown(template: LimitTemplate) -> Any:
+def _shown(template: Any) -> Any:
     return TemplateSerializer(selectors.template_row(template)).data
 
 
