@@ -248,7 +248,8 @@ def report(timings: list[Timing], repeats: int) -> str:
         f"PostgreSQL {version} with shared_buffers of {buffers}, {size}, {os.cpu_count()} cores ({_processor()}). The",
         "member's pages are those of the largest organization, which has a tenth of the keys and records.",
         "",
-        f"Medians of {repeats} answers after a first one, whole page, in process. *Processor* is the time that the",
+        f"{f'Medians of {repeats} answers' if repeats > 1 else 'One answer'} after a first one, whole page, in process."
+        " *Processor* is the time that the",
         "web process and its PostgreSQL backend ran, without parallel workers: what a page takes on its own machine.",
         f"*Clock* includes waiting for whatever else ran: the load average was {os.getloadavg()[1]:.0f}. The goal is",
         f"{GOAL_MS:.0f} ms of processor.",

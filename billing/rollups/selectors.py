@@ -274,7 +274,13 @@ def over_time(
         return {**of_keys, None: rest} if rest else of_keys
     moment, group = _GROUPS[step], _group(group_by, only)
     of_record = _of_keys(moment.of_record, group.of_record)
-    both = _Group(of_record, _of_keys(moment.of_rollup, group.of_rollup), group.table)
+    both = _Group(
+        of_record,
+        _of_keys(moment.of_rollup, group.of_rollup),
+        group.table,
+        f"rollup.start, {group.rollup_column}" if group.rollup_column else "",
+        group.is_of_keys,
+    )
     more = {"keys": list(keys)}
     found: dict[str | None, dict[str, UsageSum]] = {key: {} for key in keys}
     for row in _read(organization_id, start, end, both, _BY_KEY, more, only=only, step=step, time_zone=time_zone):
