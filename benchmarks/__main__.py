@@ -17,6 +17,8 @@ def main(names: list[str]) -> int:
     known = sorted(path.parent.name for path in Path(__file__).parent.glob("*/__main__.py"))
     # A quarter of an hour and stores of its own: `make drill`.
     known.remove("drill")
+    # Ten minutes and more: `python -m benchmarks.aborts`.
+    known.remove("aborts")
     # Needs an NVIDIA GPU: `make bench-gpu`.
     known.remove("gpu")
     if unknown := set(names) - set(known):
