@@ -392,6 +392,8 @@ def _limit_refusal(limit: AppliedLimit, caller: Caller, *, remaining: int, reset
     what = f"The limit of {allowed} {_KIND_WORDS[quota.kind]}{window} of {_whose(quota)} is reached"
     page = f"{settings.PUBLIC_URL}/o/{caller.organization_slug}/limits"
     where = f"An admin changes it at {page}."
+    if quota.is_imposed:
+        where = f"The operator of this service set it; what is left of it is shown at {page}."
     reset_s = -(-reset_ms // 1000)
     resets_at = datetime.now(UTC) + timedelta(seconds=reset_s)
     headers = [

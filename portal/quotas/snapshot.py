@@ -24,7 +24,7 @@ from portal.organizations.models import Organization
 from portal.quotas.models import Quota
 
 # Readers refuse another version than theirs and read the database's form again.
-VERSION = 2
+VERSION = 3
 KEYS_REVOKED = "keys:revoked"
 LIMITS_CHANGED = "limits:changed"
 
@@ -34,7 +34,7 @@ Scope = Literal["organization", "project", "api_key", "member"]
 @dataclass(frozen=True, slots=True)
 class QuotaLimit:
     """One quota. `scope_id` is the id of the organization, project, key or, for a member, the user; `scope_name` is
-    what a refusal calls it; spend limits are nano-units."""
+    what a refusal calls it; spend limits are nano-units. An imposed one is the operator's, from a limit template."""
 
     id: int
     scope: Scope
@@ -45,6 +45,7 @@ class QuotaLimit:
     kind: str
     window: str
     limit: int
+    is_imposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,16 @@ def as_limit(quota: Quota) -> QuotaLimit:
     elif quota.member is not None:
         scope, scope_id, scope_name = "member", quota.member.user_id, quota.member.user.email
     return QuotaLimit(
-        quota.id, scope, scope_id, scope_name, quota.model, quota.mode, quota.kind, quota.window, quota.limit
+        quota.id,
+        scope,
+        scope_id,
+        scope_name,
+        quota.model,
+        quota.mode,
+        quota.kind,
+        quota.window,
+        quota.limit,
+        quota.is_imposed,
     )
 
 

@@ -23,7 +23,7 @@ from portal.api_keys.services import revoke
 from portal.catalog.models import Deployment
 from portal.organizations.models import Member
 from portal.quotas import snapshot
-from portal.quotas.models import Mode
+from portal.quotas.models import Mode, Quota
 from tests.api.live.service import MODEL, Account, Web, eventually, make_model, set_limit
 
 
@@ -70,6 +70,16 @@ def test_a_members_limit_counts_the_keys_that_the_member_made(account: Account) 
     }
     assert refused.headers["x-limit-remaining"] == "0"
     assert datetime.fromisoformat(refused.headers["x-limit-reset"]) > timezone.now()
+
+
+def test_a_refusal_by_a_templates_limit_says_that_the_operator_set_it(account: Account) -> None:
+    quota = set_limit(account, "requests", "day", 1)
+    Quota.objects.filter(id=quota.id).update(is_imposed=True)
+    snapshot.publish(account.organization.id)
+    # Within 2 s the gateway has the limit in its new form.
+    eventually(lambda: "The operator of this service set it" in account.post("SAY: hi").text)
+    message = account.post("SAY: hi").json()["error"]["message"]
+    assert "An admin changes it" not in message
 
 
 @pytest.mark.parametrize(("window", "word"), [("week", "per week"), ("lifetime", "in all")])
