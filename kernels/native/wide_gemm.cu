@@ -19,7 +19,7 @@ constexpr int kWarps = 16;                  // each has sixteen of the 256 rows 
 constexpr int kThreads = kWarps * 32;
 constexpr int kTileK = 64;
 constexpr int kTiles = 4;  // of 64 along K: one stage
-constexpr int kFetched = 3;  // stages that the L2 is told of before they are loaded
+constexpr int kFetched = 2;  // stages that the L2 is told of before they are loaded, the one being loaded among them
 
 enum Format { kNvfp4 = 0, kFp8 = 1 };
 
