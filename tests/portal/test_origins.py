@@ -74,7 +74,7 @@ def test_the_settings_page_keeps_origins_and_writes_them_down(cast: Cast, client
     assert "https://b.example\nhttp://localhost:3000</textarea>" in page
     event = AuditEvent.objects.get(action="organization.origins_changed")
     assert (event.before, event.after) == (
-        {"allowed origins": "none"},
+        {"allowed origins": None},
         {"allowed origins": "https://b.example, http://localhost:3000"},
     )
     assert save(client, cast, "https://b.example\nhttp://localhost:3000") == 302
