@@ -64,7 +64,8 @@ def set_promo_code_active(*, promo_code: PromoCode, is_active: bool, actor: User
 def set_tax_rate(*, country: str, name: str, percent: Decimal, effective_from: date, actor: User) -> None:
     rate = tax.set_rate(country=country, name=name, percent=percent, effective_from=effective_from, actor_id=actor.id)
     after = {"country": rate.country, "name": name, "percent": str(percent), "from": effective_from.isoformat()}
-    record_event(organization_id=None, actor=actor, action="tax_rate.set", subject=rate, after=after)
+    label = f"{rate.country} {name} {rate.percent.normalize():f} %, {effective_from.isoformat()}"
+    record_event(organization_id=None, actor=actor, action="tax_rate.set", subject=rate, label=label, after=after)
 
 
 @transaction.atomic

@@ -33,6 +33,7 @@ def start_run(*, period: str, is_preview: bool, actor: User) -> InvoiceRun:
         actor=actor,
         action="invoice_run.started",
         subject=run,
+        label=period,
         after={"period": period, "preview": is_preview},
     )
     transaction.on_commit(partial(_enqueue, run.id))
@@ -125,6 +126,7 @@ def retry_account(*, run: InvoiceRun, organization: Organization, actor: User) -
         actor=actor,
         action="invoice_run.retried",
         subject=run,
+        label=run.period,
         after={"period": run.period, "preview": run.is_preview},
     )
     return RunOutcome.objects.get(id=found.id)

@@ -31,7 +31,7 @@ def operate(cast: Any) -> dict[str, object]:
         LimitKey("tokens", "day"): LimitValue(5_000_000, "soft"),
     }
     services.change_template(
-        template=template, name="Standard", content=Content(limits, 0), actor=cast.oda, reason="Terms of the autumn"
+        template=template, name="Standard", content=Content(limits, 0), actor=cast.oda, reason="Autumn terms"
     )
     ended = timezone.now() - timedelta(minutes=2)
     key = cast.project.api_keys.order_by("id")[0]
