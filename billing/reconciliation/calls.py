@@ -9,7 +9,7 @@ calls AS (
     SELECT record.request_id, record.organization_id, record.started_at,
            COALESCE(receipt.match_class, 'gateway_only') AS match_class,
            COALESCE(receipt.is_settled, false) AS is_settled
-      FROM billing_usage_record record
+      FROM {records}
       LEFT JOIN LATERAL (
         SELECT match_class, is_settled FROM billing_receipt
          WHERE billing_receipt.request_id = record.request_id ORDER BY status = 'failed', id LIMIT 1
@@ -24,11 +24,20 @@ calls AS (
        AND NOT EXISTS (SELECT 1 FROM billing_usage_record WHERE request_id = receipt.request_id) {of_receipts}
 )
 """
-CALLS = _CALLS.format(of_records="", of_receipts="")
+CALLS = _CALLS.format(records="billing_usage_record record", of_records="", of_receipts="")
 # Those of some requests alone. One more parameter: request_ids.
 CALLS_OF = _CALLS.format(
+    records="billing_usage_record record",
     of_records="AND record.request_id = ANY(%(request_ids)s::uuid[])",
     of_receipts="AND receipt.request_id = ANY(%(request_ids)s::uuid[])",
+)
+# Those with a record in some hours of organizations. Two more parameters: hours and organization_ids, place by place.
+CALLS_IN = _CALLS.format(
+    records="""unnest(%(hours)s::timestamptz[], %(organization_ids)s::bigint[]) AS looked_at (hour, organization_id)
+      JOIN billing_usage_record record ON record.organization_id = looked_at.organization_id
+       AND record.started_at >= hour AND record.started_at < hour + interval '1 hour'""",
+    of_records="",
+    of_receipts="AND false",
 )
 # Name -> which calls it counts. Of engine_only, `unsettled` are the receipts whose tenant is unknown.
 CLASSES = {

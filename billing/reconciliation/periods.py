@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from billing.errors import InvalidPeriod, PeriodOpen, PeriodUnmatched
 from billing.reconciliation.models import PeriodClose
-from billing.reconciliation.selectors import MatchRate, day_rates
+from billing.reconciliation.selectors import MatchRate, day_rates, read_period
 from billing.usage.models import RecordStatus, UsageRecord
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def bounds_of(period: str) -> tuple[datetime, datetime]:
 
 def period_state(period: str) -> PeriodState:
     start, end = bounds_of(period)
-    rates = day_rates(start, end)
+    rates = day_rates(read_period(start, end))
     running = UsageRecord.objects.filter(status=RecordStatus.STARTED, started_at__gte=start, started_at__lt=end).count()
     return PeriodState(
         period,

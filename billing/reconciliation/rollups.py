@@ -46,14 +46,9 @@ ON CONFLICT DO NOTHING
 _RANGES = """
 SELECT MIN(start), MAX(start) + interval '1 hour'
   FROM (SELECT start, start - interval '1 hour' * row_number() OVER (ORDER BY start) AS run
-          FROM billing_match_hour hour WHERE start >= %s AND start <= %s {which}) hours
+          FROM billing_match_hour WHERE start >= %s AND start <= %s) hours
  GROUP BY run ORDER BY 1
 """
-_WITH_RECEIPTS = f"""
-AND NOT EXISTS (SELECT 1 FROM billing_match_rollup rollup
-                 WHERE rollup.start = hour.start AND organization_id = {ALL} AND gateway_only > 0)
-"""  # noqa: S608 - constants only
-
 # From, and until without.
 Range = tuple[datetime, datetime]
 
@@ -82,12 +77,10 @@ def _roll(start: datetime, end: datetime) -> None:
         cursor.execute(_MARK, period)
 
 
-def rolled_ranges(start: datetime, end: datetime, *, with_receipts: bool = False) -> list[Range]:
-    """The whole hours of [start, end) whose rates stand in the rollups, in order, neighbours together; `with_receipts`:
-    those alone in which no call lacks its receipt. One query."""
-    which = _WITH_RECEIPTS if with_receipts else ""
+def rolled_ranges(start: datetime, end: datetime) -> list[Range]:
+    """The whole hours of [start, end) whose rates stand in the rollups, in order, neighbours together. One query."""
     with connection.cursor() as cursor:
-        cursor.execute(_RANGES.format(which=which), [start, end - HOUR])
+        cursor.execute(_RANGES, [start, end - HOUR])
         ranges: list[Range] = cursor.fetchall()
         return ranges
 

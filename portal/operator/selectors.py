@@ -67,7 +67,7 @@ def overview(now: datetime) -> Overview:
         recent_calls=recent.requests,
         recent_failed=sum(recent.failed.values()),
         calls=sum(sums.requests for sums in week.values()),
-        mismatches=sum(rate.unmatched for rate in reconciliation.day_rates(week_ago, now)),
+        mismatches=sum(rate.unmatched for rate in reconciliation.day_rates(reconciliation.read_period(week_ago, now))),
         held_nano=usage.total_hold_nano(),
     )
 
@@ -170,10 +170,12 @@ class Reconciled:
 
 
 def reconciled(now: datetime) -> Reconciled:
-    start = now - timedelta(days=RECONCILIATION_DAYS)
-    days = reconciliation.day_rates(start, now)
-    differing = reconciliation.organization_rates(start, now, limit=ORGANIZATIONS_SHOWN)
-    found = reconciliation.mismatches(start, now, now=now)
+    # From a whole hour, so that the rollups have it.
+    start = (now - timedelta(days=RECONCILIATION_DAYS)).replace(minute=0, second=0, microsecond=0)
+    period = reconciliation.read_period(start, now)
+    days = reconciliation.day_rates(period)
+    differing = reconciliation.organization_rates(period, limit=ORGANIZATIONS_SHOWN)
+    found = reconciliation.mismatches(period, now=now)
     ids = {rate.organization_id for rate in differing} | {mismatch.organization_id for mismatch in found}
     by_id = organizations.organizations_by_id(sorted(number for number in ids if number))
     compared = comparison.compare([row.request_id for row in found])

@@ -9,7 +9,7 @@ import pytest
 
 from billing.reconciliation import rollups
 from billing.reconciliation.models import MatchHour, MatchRollup
-from billing.reconciliation.selectors import day_rates, match_rates, mismatches, organization_rates
+from billing.reconciliation.selectors import day_rates, match_rates, mismatches, organization_rates, read_period
 from billing.reconciliation.services import apply_receipts
 from tests.factories.billing import NOON, USD, make_account, make_calls, make_price, receipt
 
@@ -22,9 +22,9 @@ NOW = NOON + timedelta(hours=9, minutes=30)
 def everything(now: datetime = NOW) -> dict[str, Any]:
     return {
         "by organization": match_rates(START, END),
-        "by day": day_rates(START, END),
-        "organizations": organization_rates(START, END, limit=10),
-        "mismatches": mismatches(START, END, now=now),
+        "by day": day_rates(read_period(START, END)),
+        "organizations": organization_rates(read_period(START, END), limit=10),
+        "mismatches": mismatches(read_period(START, END), now=now),
     }
 
 
@@ -55,7 +55,7 @@ def test_the_rollups_are_what_is_read() -> None:
     make_day()
     rollups.roll_hours(now=NOW)
     MatchRollup.objects.filter(organization_id=rollups.ALL).update(total=77)
-    assert [rate.total for rate in day_rates(START, END)] == [77]
+    assert [rate.total for rate in day_rates(read_period(START, END))] == [77]
 
 
 def test_a_late_receipt_takes_its_hour_out_until_the_next_run() -> None:
@@ -74,12 +74,12 @@ def test_a_late_finish_takes_its_hour_out() -> None:
     rollups.roll_hours(now=NOW)
     make_calls(ada, price)
     assert not MatchHour.objects.filter(start=NOON).exists()
-    assert [rate.total for rate in day_rates(START, END)] == [1]
+    assert [rate.total for rate in day_rates(read_period(START, END))] == [1]
 
 
 def test_parts_of_hours_at_the_edges_come_from_the_calls() -> None:
     make_day()
     rollups.roll_hours(now=NOW)
     middle = NOON + timedelta(milliseconds=1)
-    halves = day_rates(START, middle), day_rates(middle, END)
+    halves = day_rates(read_period(START, middle)), day_rates(read_period(middle, END))
     assert sum(rate.total for half in halves for rate in half) == 4

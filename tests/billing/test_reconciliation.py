@@ -11,7 +11,7 @@ from billing.errors import JournalRestarted
 from billing.ledger import audit
 from billing.ledger.selectors import balance, balance_nano, held_nano
 from billing.reconciliation.models import GatewayEnd, Receipt
-from billing.reconciliation.selectors import match_rates, mismatches
+from billing.reconciliation.selectors import match_rates, mismatches, read_period
 from billing.reconciliation.services import apply_receipts, close_stale, cursor, note_gateway_end
 from billing.usage import selectors
 from billing.usage.models import UsageAdjustment, UsageRecord
@@ -139,7 +139,7 @@ class TestClasses:
         make_calls(ada, price, status="cancelled", prompt_tokens=0, cached_tokens=0, completion_tokens=0)
         rate = rate_of(ada)
         assert (rate.total, rate.gateway_only, rate.repaired_percent) == (1, 1, 0)
-        [found] = mismatches(*DAY, now=NOON + timedelta(hours=3))
+        [found] = mismatches(read_period(*DAY), now=NOON + timedelta(hours=3))
         assert (found.request_id, found.match_class, found.age) == (request_id, "gateway_only", timedelta(hours=3))
 
     def test_a_failed_call_stays_free_whatever_the_engine_counted(self, ada, price):

@@ -16,7 +16,7 @@ from billing.invoices.composition import compose_bound
 from billing.invoices.models import Invoice, InvoiceLine
 from billing.ledger import audit
 from billing.pricing.rating import FREE, RatedCost, rate
-from billing.reconciliation.selectors import day_rates
+from billing.reconciliation.selectors import day_rates, read_period
 from billing.rollups.models import ALL_ORGANIZATIONS, ServiceRollup
 from billing.rollups.services import compare_day
 from billing.usage.models import UsageAdjustment, UsageRecord
@@ -119,7 +119,7 @@ def said(line: InvoiceLine) -> tuple[object, ...]:
 
 def check_reconciliation() -> None:
     now = timezone.now()
-    rates = day_rates(now - timedelta(days=SIZE["days"] + 1), now)
+    rates = day_rates(read_period(now - timedelta(days=SIZE["days"] + 1), now))
     assert sum(rate.differ for rate in rates) == UsageAdjustment.objects.count() == 1
     assert sum(rate.equal for rate in rates) > 0.9 * SIZE["records"]
     assert sum(rate.unsettled for rate in rates) == 1
