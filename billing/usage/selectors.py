@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db.models import Count, Q, QuerySet, Sum
 
-from billing.rollups.selectors import EVERYTHING, Only, Ranking, UsageSum, over_time, ranking, summary
+from billing.rollups.selectors import EVERYTHING, Only, Ranking, UsageSum, costs, over_time, ranking, summary
 from billing.usage.models import RecordStatus, UsageAdjustment, UsageRecord
 from billing.usage.request_ids import ATTEMPTS, operation_of
 
@@ -28,6 +28,7 @@ __all__ = [
     "active_by_deployment",
     "attempts_of",
     "calls_of",
+    "costs",
     "counts_of",
     "finished_calls",
     "over_time",
@@ -151,9 +152,12 @@ def counts_of(request_ids: list[UUID]) -> dict[UUID, RecordCounts]:
 
 
 def _counts(row: UsageRecord) -> RecordCounts:
-    tokens = (row.prompt_tokens, row.cached_tokens, row.completion_tokens)
-    prompt, cached, completion = (0, 0, 0) if row.status == RecordStatus.FAILED else tokens
-    return RecordCounts(1, prompt, cached, completion, int(row.cost_nano))
+    return _taken(row.status, row.prompt_tokens, row.cached_tokens, row.completion_tokens, row.cost_nano)
+
+
+def _taken(status: str, prompt: int, cached: int, completion: int, cost_nano: int) -> RecordCounts:
+    tokens = (0, 0, 0) if status == RecordStatus.FAILED else (prompt, cached, completion)
+    return RecordCounts(1, *tokens, int(cost_nano))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,9 @@ class FinishedCall:
     counts: RecordCounts
 
 
+_COUNTED = ("status", "prompt_tokens", "cached_tokens", "completion_tokens", "cost_nano")
+
+
 def finished_calls(
     organization_id: int, *, filters: UsageFilters, api_key_ids: set[int] | None = None, newest: int
 ) -> list[FinishedCall]:
@@ -197,9 +204,8 @@ def finished_calls(
     records = _filtered(organization_id, filters).exclude(status=RecordStatus.STARTED).exclude(finished_at=None)
     if api_key_ids is not None:
         records = records.filter(api_key_id__in=api_key_ids)
-    columns = ("started_at", "finished_at", "status", "prompt_tokens", "cached_tokens", "completion_tokens")
-    rows = records.only("request_id", *columns, "cost_nano").order_by("-started_at")[:newest]
-    calls = [FinishedCall(row.started_at, row.finished_at or row.started_at, _counts(row)) for row in rows]
+    rows = records.order_by("-started_at").values_list("started_at", "finished_at", *_COUNTED)[:newest]
+    calls = [FinishedCall(row[0], row[1], _taken(*row[2:])) for row in rows]
     calls.reverse()
     return calls
 

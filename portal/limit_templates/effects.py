@@ -11,11 +11,12 @@ from django.utils import timezone
 from billing.accounts import selectors as accounts
 from billing.pricing import selectors as pricing
 from billing.pricing.models import Discount
+from billing.usage.selectors import FinishedCall
 from portal.limit_templates.content import Content, LimitKey, LimitValue, content_of, key_of, value_of
 from portal.limit_templates.models import TemplateUse, TemplateVersion
 from portal.organizations.models import Organization
 from portal.quotas.models import Quota
-from portal.quotas.replay import Replay, replay_week
+from portal.quotas.replay import Replay, calls_of_week, replay
 from portal.quotas.snapshot import new_limit
 
 NOTHING = Content({})
@@ -99,23 +100,28 @@ class Trial:
 
 
 def trials(effect: Effect) -> list[Trial]:
-    """Of each limit that is new or changed, by itself. Two queries each at most; calls of a week are read."""
-    return [
-        Trial(
-            change,
-            replay_week(
-                effect.organization,
-                new_limit(
-                    effect.organization,
-                    kind=change.key.kind,
-                    window=change.key.window,
-                    model=change.key.model,
-                    limit=change.after.limit,
-                    mode=change.after.mode,
-                ),
-                cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT,
-            ),
+    """Of each limit that is new or changed, by itself. A query for each model that they name; calls of a week are
+    read."""
+    calls: dict[str, list[FinishedCall]] = {}
+    found = []
+    for change in effect.limits:
+        if change.after is None:
+            continue
+        limit = new_limit(
+            effect.organization,
+            kind=change.key.kind,
+            window=change.key.window,
+            model=change.key.model,
+            limit=change.after.limit,
+            mode=change.after.mode,
         )
-        for change in effect.limits
-        if change.after is not None
-    ]
+        if limit.model not in calls:
+            calls[limit.model] = calls_of_week(effect.organization, limit)
+        tried = replay(
+            calls[limit.model],
+            limit,
+            effect.organization.time_zone,
+            cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT,
+        )
+        found.append(Trial(change, tried))
+    return found

@@ -18,8 +18,8 @@ from portal.quotas.use import keys_of, measure, window_bounds
 
 PERIOD = timedelta(days=7)
 MINUTE = timedelta(minutes=1)
-# The newest ones; a week of more is judged by these.
-CALLS_LOOKED_AT = 100_000
+# The newest ones; a week of more is judged by these, and the pages say so.
+CALLS_LOOKED_AT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,14 @@ class Replay:
     since: datetime | None
     first_at: datetime | None
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether older calls of the week may have been left out."""
+        return self.calls >= CALLS_LOOKED_AT
 
-def replay_week(organization: Organization, limit: QuotaLimit, *, cached_percent: int) -> Replay:
-    """Take the calls of the last seven days through `limit` alone, in their order. One or two queries.
 
-    A calendar window begins with nothing used at the first call looked at, and other limits keep what they refused.
-    """
+def calls_of_week(organization: Organization, limit: QuotaLimit) -> list[usage.FinishedCall]:
+    """The newest calls of the last seven days that come under `limit`, oldest first. One or two queries."""
     filters = usage.UsageFilters(
         project_id=limit.scope_id if limit.scope == "project" else None,
         api_key_id=limit.scope_id if limit.scope == "api_key" else None,
@@ -44,12 +46,19 @@ def replay_week(organization: Organization, limit: QuotaLimit, *, cached_percent
         start=timezone.now() - PERIOD,
     )
     key_ids = keys_of(organization.id, limit) if limit.scope == "member" else None
-    calls = usage.finished_calls(organization.id, filters=filters, api_key_ids=key_ids, newest=CALLS_LOOKED_AT)
-    return replay(calls, limit, organization.time_zone, cached_percent=cached_percent)
+    return usage.finished_calls(organization.id, filters=filters, api_key_ids=key_ids, newest=CALLS_LOOKED_AT)
+
+
+def replay_week(organization: Organization, limit: QuotaLimit, *, cached_percent: int) -> Replay:
+    """Take them through `limit` alone, in their order. One or two queries."""
+    return replay(calls_of_week(organization, limit), limit, organization.time_zone, cached_percent=cached_percent)
 
 
 def replay(calls: Iterable[usage.FinishedCall], limit: QuotaLimit, time_zone: str, *, cached_percent: int) -> Replay:
-    """`calls` by their start, oldest first. A refused call takes nothing."""
+    """Take `calls`, oldest first by their start, through `limit` alone. A refused call takes nothing.
+
+    A calendar window begins with nothing used at the first call, and other limits keep what they refused.
+    """
     room = _Room(limit.limit, limit.window, time_zone)
     seen = refused = 0
     since = first_at = None

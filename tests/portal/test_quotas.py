@@ -238,7 +238,7 @@ class TestPage:
         assert cast.ben.email in page
 
     def test_admin_sees_what_a_limit_would_have_refused_last_week(
-        self, cast: Cast, model: Model, signed_in: Callable[..., Client]
+        self, cast: Cast, model: Model, signed_in: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         key = issue(project=cast.project, name="laptop", actor=cast.ada).api_key
         address = reverse("portal:limit_try", args=[cast.organization.slug])
@@ -251,6 +251,10 @@ class TestPage:
         assert "none of 5 calls" in signed_in(cast.dee).post(address, form | {"amount": "5"}).content.decode()
         assert "whole number" in signed_in(cast.dee).post(address, form | {"amount": "many"}).content.decode()
         assert not Quota.objects.exists()
+        monkeypatch.setattr("portal.quotas.replay.CALLS_LOOKED_AT", 4)
+        page = signed_in(cast.dee).post(address, form).content.decode()
+        assert "refused 2 of 4 calls" in page
+        assert "The newest 4 calls of the week were looked at" in page
 
     @pytest.mark.parametrize("amount", ["", "many", "-1", "1.5", "9" * 25])
     def test_odd_amount_is_refused_at_the_field(

@@ -12,6 +12,7 @@ from billing.money import to_decimal
 from portal.limit_templates.content import LimitKey, LimitValue
 from portal.limit_templates.effects import Effect, LimitChange
 from portal.quotas.forms import CHOICES
+from portal.quotas.replay import CALLS_LOOKED_AT
 
 
 def amount_text(kind: str, limit: int) -> str:
@@ -99,7 +100,9 @@ class LimitChangeSerializer(serializers.Serializer[Any]):
     would_have_refused = serializers.IntegerField(
         allow_null=True, help_text="Of last week's calls; null unless one organization is asked about."
     )
-    calls_looked_at = serializers.IntegerField(allow_null=True)
+    calls_looked_at = serializers.IntegerField(
+        allow_null=True, help_text=f"The newest of the week, {CALLS_LOOKED_AT:,} at most."
+    )
 
 
 class EffectSerializer(serializers.Serializer[Any]):
