@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import BigIntegerField, Count, F, Func, Q, QuerySet, Sum
 
 from billing.rollups.selectors import EVERYTHING, Only, Ranking, UsageSum, costs, over_time, ranking, summary
 from billing.usage.models import RecordStatus, UsageAdjustment, UsageRecord
@@ -194,7 +194,19 @@ class FinishedCall:
     counts: RecordCounts
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COUNTED = ("status", "prompt_tokens", "cached_tokens", "completion_tokens", "cost_nano")
+
+
+def _us(column: str) -> Func:
+    """Of a moment, microseconds since 1970: read several times faster than its text, which thousands of rows notice."""
+    return Func(
+        F(column), template="(EXTRACT(EPOCH FROM %(expressions)s) * 1000000)::bigint", output_field=BigIntegerField()
+    )
+
+
+def _at(us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=us)
 
 
 def finished_calls(
@@ -204,8 +216,8 @@ def finished_calls(
     records = _filtered(organization_id, filters).exclude(status=RecordStatus.STARTED).exclude(finished_at=None)
     if api_key_ids is not None:
         records = records.filter(api_key_id__in=api_key_ids)
-    rows = records.order_by("-started_at").values_list("started_at", "finished_at", *_COUNTED)[:newest]
-    calls = [FinishedCall(row[0], row[1], _taken(*row[2:])) for row in rows]
+    rows = records.order_by("-started_at").values_list(_us("started_at"), _us("finished_at"), *_COUNTED)[:newest]
+    calls = [FinishedCall(_at(row[0]), _at(row[1]), _taken(*row[2:])) for row in rows]
     calls.reverse()
     return calls
 
