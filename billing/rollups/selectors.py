@@ -147,9 +147,7 @@ _GROUPS = {
 _LOCAL_KEYS = {"hour": "%Y-%m-%d %H", "day": "%Y-%m-%d", "month": "%Y-%m"}
 _SUMS = ", ".join(f"SUM({name})::bigint" for name in _FIELDS)
 _NAMED_SUMS = ", ".join(f"SUM({name})::bigint AS {name}" for name in _FIELDS)
-_OF_RECORD = ", ".join(("1 AS requests", *(f"record.{name}" for name in _FIELDS[1:])))
-_OF_ADJUSTMENT = ", ".join(("0", *(f"adjustment.{name}" for name in _FIELDS[1:])))
-_PARTS = f"""
+_PARTS = """
 WITH rolled AS (
     SELECT * FROM unnest(%(rolled_starts)s::timestamptz[], %(rolled_ends)s::timestamptz[], %(grains_s)s::int[])
         AS rolled (since, until, grain_s)
@@ -157,18 +155,18 @@ WITH rolled AS (
     SELECT * FROM unnest(%(raw_starts)s::timestamptz[], %(raw_ends)s::timestamptz[]) AS raw (since, until)
 ), parts AS (
     SELECT part.* FROM raw CROSS JOIN LATERAL (
-        SELECT {{of_record}} AS key, {_OF_RECORD} FROM billing_usage_record record
+        SELECT {of_record} AS key, {record_fields} FROM billing_usage_record record
          WHERE record.organization_id = %(organization_id)s AND record.status <> 'started'
-           AND record.started_at >= raw.since AND record.started_at < raw.until {{only_record}} OFFSET 0) part
+           AND record.started_at >= raw.since AND record.started_at < raw.until {only_record} OFFSET 0) part
     UNION ALL
-    SELECT {{of_record}}, {_OF_ADJUSTMENT}
+    SELECT {of_record}, {adjustment_fields}
       FROM billing_usage_adjustment adjustment
       JOIN billing_usage_record record ON record.request_id = adjustment.record_id
       JOIN raw ON record.started_at >= raw.since AND record.started_at < raw.until
-     WHERE adjustment.organization_id = %(organization_id)s {{only_record}}
-    {{rolled}}
+     WHERE adjustment.organization_id = %(organization_id)s {only_record}
+    {rolled}
 )
-"""  # noqa: S608 - constants only
+"""
 _BY_KEY = f"SELECT key, {_SUMS} FROM parts GROUP BY key ORDER BY key"  # noqa: S608 - constants only
 # The largest by cost, and all others as one row with a null key.
 _RANKED = f"""
@@ -179,32 +177,36 @@ _RANKED = f"""
 )
 SELECT CASE WHEN rank <= %(limit)s THEN key END, {_SUMS}, COUNT(*) FROM grouped GROUP BY 1 ORDER BY MIN(rank)
 """  # noqa: S608 - constants only
+# The largest by cost, with it alone.
+_COSTLIEST = """
+SELECT key, SUM(cost_nano)::bigint AS cost_nano FROM parts GROUP BY key ORDER BY cost_nano DESC, key LIMIT %(limit)s
+"""
 # A part is read by itself, and added up at once: an organization's rows of all time may be a hundred times as many.
 # Grain and start are compared together, as the primary key has them: the index of starts has everybody's rows.
-_FROM_ROLLUP = f"""
+_FROM_ROLLUP = """
     UNION ALL
     SELECT added.* FROM rolled CROSS JOIN LATERAL (
-        SELECT {{of_rollup}} AS key, {_NAMED_SUMS} FROM {{table}} rollup
+        SELECT {of_rollup} AS key, {sums} FROM {table} rollup
          WHERE rollup.organization_id = %(organization_id)s
            AND (rollup.grain_s, rollup.start) >= (rolled.grain_s, rolled.since)
-           AND (rollup.grain_s, rollup.start) < (rolled.grain_s, rolled.until) {{only_rollup}}
-         GROUP BY {{rollup_column}}) added
-     WHERE rolled.grain_s {{grains}}
-"""  # noqa: S608 - constants only
-_PENDING = f"""
+           AND (rollup.grain_s, rollup.start) < (rolled.grain_s, rolled.until) {only_rollup}
+         GROUP BY {rollup_column}) added
+     WHERE rolled.grain_s {grains}
+"""
+_PENDING = """
     UNION ALL
-    SELECT {{of_record}}, {_OF_RECORD}
+    SELECT {of_record}, {record_fields}
       FROM billing_rollup_pending pending JOIN billing_usage_record record ON record.request_id = pending.record_id
       JOIN rolled ON record.started_at >= rolled.since AND record.started_at < rolled.until
-     WHERE pending.organization_id = %(organization_id)s {{only_record}}
+     WHERE pending.organization_id = %(organization_id)s {only_record}
     UNION ALL
-    SELECT {{of_record}}, {_OF_ADJUSTMENT}
+    SELECT {of_record}, {adjustment_fields}
       FROM billing_rollup_pending pending
       JOIN billing_usage_adjustment adjustment ON adjustment.id = pending.adjustment_id
       JOIN billing_usage_record record ON record.request_id = adjustment.record_id
       JOIN rolled ON record.started_at >= rolled.since AND record.started_at < rolled.until
-     WHERE pending.organization_id = %(organization_id)s {{only_record}}
-"""  # noqa: S608 - constants only
+     WHERE pending.organization_id = %(organization_id)s {only_record}
+"""
 
 
 def summary(
@@ -246,6 +248,24 @@ def ranking(
     if rest is None:
         return Ranking(rows, None, 0)
     return Ranking(rows, UsageSum("", *rest[1:-1]), rest[-1])
+
+
+def costs(
+    organization_id: int, start: datetime, end: datetime, group_by: str, *, limit: int | None = None
+) -> dict[str, int]:
+    """What the groups with the highest cost, or all of them, cost in nano-units; the highest first, equal ones by key.
+    One query, which takes half of what `ranking` takes."""
+    found = _read(
+        organization_id,
+        start,
+        end,
+        _group(group_by, EVERYTHING),
+        _COSTLIEST,
+        {"limit": limit},
+        only=EVERYTHING,
+        fields=("cost_nano",),
+    )
+    return dict(found)
 
 
 def over_time(
@@ -317,8 +337,12 @@ def _read(
     only: Only,
     step: str = "",
     time_zone: str = "UTC",
+    fields: Sequence[str] = _FIELDS,
 ) -> list[tuple[Any, ...]]:  # rows as the query has them
     parts = {
+        "record_fields": ", ".join("1 AS requests" if name == "requests" else f"record.{name}" for name in fields),
+        "adjustment_fields": ", ".join("0" if name == "requests" else f"adjustment.{name}" for name in fields),
+        "sums": ", ".join(f"SUM({name})::bigint AS {name}" for name in fields),
         "of_record": group.of_record,
         "of_rollup": group.of_rollup,
         "rollup_column": group.rollup_column or "1",

@@ -73,16 +73,18 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponse:
             context | {"balance_nano": balance.available_nano, "currency": balance.currency},
         )
     today, month = periods.today(), periods.this_month()
-    spenders = usage.ranking(organization_id, *month, "api_key", limit=SPENDERS_SHOWN)
-    labels = api_keys.names_by_id(organization_id, [int(row.key) for row in spenders.rows if row.key.isdecimal()])
+    spenders = usage.costs(organization_id, *month, "api_key", limit=SPENDERS_SHOWN)
+    labels = api_keys.names_by_id(organization_id, [int(key) for key in spenders if key])
     everywhere = quotas.quotas_of_everything(organization, LIMITS_SHOWN)
     context |= {
         "today": periods.totals(usage.summary(organization_id, *today)),
-        "month": periods.totals([*spenders.rows, *([spenders.rest] if spenders.rest else [])]),
+        "month": periods.totals(usage.summary(organization_id, *month)),
         "figures": figures(organization_id, today),
         "days_left": days_left(organization_id, balance.available_nano),
         "refused": refused_since(organization_id, timezone.now() - REFUSALS_SHOWN),
-        "spenders": [(labels.get(int(row.key or 0), "–"), row) for row in spenders.rows if row.cost_nano],
+        "spenders": [
+            (labels.get(int(key or 0), "–"), key, cost_nano) for key, cost_nano in spenders.items() if cost_nano
+        ],
         "uses": uses_of(organization, everywhere, cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT),
         "latest": latest,
         "snippets": make_snippets(_first_model()),

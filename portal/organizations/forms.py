@@ -92,8 +92,9 @@ class TransferForm(forms.Form):
         self.colleagues = {str(member.id): member for member in colleagues}
         field = self.fields["to"]
         assert isinstance(field, forms.ChoiceField)
+        labels = {role.value: str(role.label) for role in Role}
         field.choices = [
-            (number, f"{member.user.get_full_name()} ({Role(member.role).label})")
+            (number, f"{member.user.get_full_name()} ({labels[member.role]})")
             for number, member in self.colleagues.items()
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -46,22 +47,28 @@ def all_allowed_origins() -> set[str]:
 
 
 def projects_of(organization: Organization) -> list[Project]:
+    return list(projects_in_order(organization))
+
+
+def projects_in_order(organization: Organization) -> QuerySet[Project]:
     """The default project first, archived ones last."""
-    return list(Project.objects.filter(organization=organization).order_by(*_PROJECT_ORDER))
+    return projects(organization).order_by(*_PROJECT_ORDER, "id")
 
 
-def projects_with_keys(organization: Organization) -> list[Project]:
-    """As `projects_of`, each with the number of its keys that work, as `active_keys`."""
-    now = timezone.now()
-    works = Q(api_keys__revoked_at=None) & (Q(api_keys__expires_at=None) | Q(api_keys__expires_at__gt=now))
-    found = Project.objects.filter(organization=organization).annotate(active_keys=Count("api_keys", filter=works))
-    return list(found.order_by(*_PROJECT_ORDER))
+def active_keys(projects: Iterable[Project]) -> dict[int, int]:
+    """How many keys of these projects work, by project; those without any are not there. One query."""
+    works = Q(api_keys__expires_at=None) | Q(api_keys__expires_at__gt=timezone.now())
+    of_these = Project.objects.filter(id__in=[each.id for each in projects])
+    found = of_these.filter(works, api_keys__isnull=False, api_keys__revoked_at=None)
+    return dict(found.values_list("id").annotate(Count("api_keys")))
 
 
 def project_spend(organization: Organization, *, now: datetime) -> dict[int, int]:
     """What calls of this month cost, in nano-units, by project. The month is that of the organization's zone."""
     start = now.astimezone(ZoneInfo(organization.time_zone)).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    return {int(row.key): row.cost_nano for row in usage.summary(organization.id, start, now, "project") if row.key}
+    return {
+        int(key): cost_nano for key, cost_nano in usage.costs(organization.id, start, now, "project").items() if key
+    }
 
 
 def active_projects_of(organization: Organization) -> list[Project]:

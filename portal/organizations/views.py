@@ -38,6 +38,8 @@ from portal.users.two_factor import with_second_factor
 
 # Of a page, oldest first.
 MEMBERS_SHOWN = 50
+# Of a page of the settings, as lists of projects are ordered everywhere.
+PROJECTS_SHOWN = 20
 
 
 @login_required
@@ -181,12 +183,14 @@ def _settings_page(
     people = selectors.members_of(organization)
     colleagues = [each for each in people if each.id != member.id]
     secured = with_second_factor(each.user_id for each in people)
+    projects = Paginator(selectors.projects_in_order(organization), PROJECTS_SHOWN).get_page(request.GET.get("page"))
     context: dict[str, Any] = {
         "form": form,
         "origins_form": OriginsForm(None, organization=organization),
         "response_days": conf.RESPONSE_RETENTION_DAYS,
         "project_form": project_form,
-        "projects": selectors.projects_with_keys(organization),
+        "projects": projects,
+        "active_keys": selectors.active_keys(projects),
         "project_spend": selectors.project_spend(organization, now=timezone.now()),
         "kept": kept(keeps_responses=organization.keeps_responses),
         "member_count": len(people),

@@ -8,10 +8,11 @@ from typing import Any
 
 from django import forms, template
 from django.forms import BoundField
+from django.forms.utils import flatatt
 from django.templatetags.static import static
 from django.utils import timezone
-from django.utils.formats import date_format, get_format, number_format
-from django.utils.html import format_html
+from django.utils.formats import date_format, get_format, localize, number_format
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -242,6 +243,16 @@ def field(bound: BoundField, label: str | None = None, hint: str | None = None, 
         "hint": bound.help_text if hint is None else hint,
         "is_check": isinstance(widget, forms.CheckboxInput),
     }
+
+
+@register.filter
+def options(choices: list[dict[str, Any]]) -> SafeString:
+    """The options of a select as Django's widget has them, each on a line of its own."""
+    return format_html_join(
+        "",
+        '\n  <option value="{}"{}>{}</option>',
+        ((str(each["value"]), flatatt(each["attrs"]), localize(each["label"])) for each in choices),
+    )
 
 
 @register.simple_tag(takes_context=True)

@@ -194,6 +194,19 @@ class TestRanking:
         everything = selectors.ranking(ada.organization_id, start, NOW, "api_key", limit=4)
         assert (len(everything.rows), everything.rest, everything.rest_count) == (4, None, 0)
 
+    @pytest.mark.parametrize("group", ["api_key", "project", "model", "end_user", "day"])
+    def test_costs_are_those_of_the_summary_and_the_highest_come_first(self, ada: BillingAccount, group: str) -> None:
+        price = make_price()
+        for key, count in ((1, 1), (2, 3), (3, 2)):
+            make_calls(ada, price, count, api_key_id=key, started_at=EVE)
+            services.take_pending(now=NOW)
+        make_calls(ada, price, 1, api_key_id=4, started_at=EVE)
+        start = EVE - timedelta(hours=2)
+        found = selectors.costs(ada.organization_id, start, NOW, group)
+        assert found == {row.key: row.cost_nano for row in selectors.summary(ada.organization_id, start, NOW, group)}
+        if group == "api_key":
+            assert list(selectors.costs(ada.organization_id, start, NOW, group, limit=2)) == ["2", "3"]
+
 
 class TestOverTime:
     @pytest.mark.parametrize("only", [selectors.EVERYTHING, selectors.Only(model="m"), selectors.Only(project_id=1)])

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.accounts.selectors import account_of
+from portal.api_keys.services import issue, revoke
 from portal.audit.models import AuditEvent
 from portal.errors import AlreadyMember, InvitationNotOpen, LastOwner, NameTaken
 from portal.organizations import invitations, services
@@ -143,6 +144,32 @@ def test_members_list_takes_the_same_queries_for_any_size(
     assert [len(each.context["members"]) for each in (page, rest)] == [50, 13]
     assert "person59" in rest.content.decode()
     assert "person59" not in page.content.decode()
+
+
+def test_projects_are_listed_by_page_with_their_keys_and_what_they_cost(
+    cast: Cast, signed_in: Browser, django_assert_num_queries: Callable[..., object]
+) -> None:
+    made = [
+        services.create_project(organization=cast.organization, name=f"P{number:02}", actor=cast.ada)
+        for number in range(30)
+    ]
+    issue(project=made[25], name="works", actor=cast.ada)
+    issue(project=made[25], name="works too", actor=cast.ada)
+    revoke(api_key=issue(project=made[25], name="gone", actor=cast.ada).api_key, actor=cast.ada)
+    issue(project=made[0], name="elsewhere", actor=cast.ada)
+    client, address = signed_in(cast.ada), reverse("portal:settings", args=[cast.organization.slug])
+    # Session, user, membership, people, second factors, projects, their number, keys and cost, balance, switcher.
+    with django_assert_num_queries(11):  # type: ignore[attr-defined]
+        first = client.get(address)
+    rest = client.get(address, {"page": 2})
+    assert [[each.name for each in page.context["projects"]] for page in (first, rest)] == [
+        [Project.objects.get(organization=cast.organization, is_default=True).name, *(f"P{n:02}" for n in range(19))],
+        [f"P{n:02}" for n in range(19, 30)],
+    ]
+    assert first.context["active_keys"] == {made[0].id: 1}
+    assert rest.context["active_keys"] == {made[25].id: 2}
+    assert f'href="{address}?page=2#projects"' in first.content.decode()
+    assert f'href="{address}?page=1#projects"' in rest.content.decode()
 
 
 def test_responses_are_kept_only_after_an_admin_switched_it_on(cast: Cast, signed_in: Browser) -> None:
