@@ -1,4 +1,4 @@
-"""Sums of usage records by minute, quarter, hour and day; `manage.py rebuild_rollups` makes them again.
+"""Sums of usage records by minute, quarter, hour, day and month; `manage.py rebuild_rollups` makes them again.
 
 A record counts in the bucket in which it started, as everywhere. What has ended but is not summed yet stands in
 `RollupPending`, put there by triggers in the transaction that ended it: rollups and pending together are exact at
@@ -95,6 +95,17 @@ class EndUserRollup(Sums):
     class Meta:
         db_table = "billing_end_user_rollup"
         indexes = [models.Index(fields=["start"], name="billing_end_user_rollup_start")]
+
+
+class MonthRollup(Sums):
+    """By month of UTC, of an organization alone: what a list of all organizations is ordered by."""
+
+    pk = models.CompositePrimaryKey("start", "organization_id")
+    start = models.DateTimeField()
+    organization_id = models.BigIntegerField()
+
+    class Meta:
+        db_table = "billing_month_rollup"
 
 
 class ServiceRollup(Sums):

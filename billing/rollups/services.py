@@ -17,7 +17,7 @@ from billing.errors import RecordsRetired
 from billing.rollups.failures import NAMES, class_sql
 from billing.rollups.histograms import COUNT_BITS, Latency, slot_sql
 from billing.rollups.models import ALL_ORGANIZATIONS, DAY_S, GRAINS_S, HOUR_S, MINUTE_S, NONE
-from billing.usage.partitions import retired_in
+from billing.usage.partitions import month_starts, retired_in
 
 # A view of 24 hours, and a day to spare.
 MINUTES_KEPT = timedelta(hours=48)
@@ -31,6 +31,7 @@ _USAGE_KEYS = ("organization_id", "grain_s", "start", "project_id", "api_key_id"
 
 _USER_KEYS = ("organization_id", "grain_s", "start", "end_user")
 _KEY_KEYS = ("organization_id", "grain_s", "start", "project_id", "api_key_id")
+_MONTH_KEYS = ("start", "organization_id")
 
 _SLOTS = ", ".join(
     (
@@ -149,6 +150,9 @@ parts AS (
     SELECT organization_id, {DAY_S} AS grain_s, date_bin(INTERVAL '{DAY_S} s', started_at, {_ORIGIN}) AS start,
            end_user, {_added(_SUMS)}
       FROM facts GROUP BY {", ".join(_USER_KEYS)}
+), month_rows AS (
+    SELECT date_trunc('month', started_at, 'UTC') AS start, organization_id, {_added(_SUMS)}
+      FROM facts GROUP BY {", ".join(_MONTH_KEYS)}
 )
 """  # noqa: S608 - constants only
 
@@ -185,17 +189,30 @@ _ROLLUPS = (
     _Rollup("billing_key_rollup", "key_rows", _KEY_KEYS, _SUMS),
     _Rollup("billing_end_user_rollup", "user_rows", _USER_KEYS, _SUMS),
 )
+# Apart from the others: a rebuilt day is a part of it.
+_MONTHS = _Rollup("billing_month_rollup", "month_rows", _MONTH_KEYS, _SUMS)
 ROLLUP_TABLES = tuple(rollup.table for rollup in _ROLLUPS)
-
 
 # Every rollup at once, since what is pending can be taken only once.
 _DRAIN = f"""
-WITH {_TAKEN}, {_ROWS}, {", ".join(f"into_{rollup.rows} AS ({rollup.insert(adds=True)})" for rollup in _ROLLUPS)}
+WITH {_TAKEN}, {_ROWS},
+     {", ".join(f"into_{rollup.rows} AS ({rollup.insert(adds=True)})" for rollup in (*_ROLLUPS, _MONTHS))}
 SELECT COUNT(*) FROM taken
 """  # noqa: S608 - constants only
 # A statement for each rollup, of the parts that it needs.
 _FILLS = {rollup.table: f"WITH {_FROM_RECORDS}, {_ROWS} {rollup.insert(adds=False)}" for rollup in _ROLLUPS}
 _COUNT = f"WITH {_FROM_RECORDS} SELECT COUNT(*) FROM facts"  # noqa: S608 - constants only
+# Months are sums of days, which stay when their records are gone.
+_MONTHS_OF_DAYS = f"""
+month_rows AS (
+    SELECT date_trunc('month', start, 'UTC') AS start, organization_id, {_added(_SUMS)}
+      FROM billing_service_rollup
+     WHERE grain_s = {DAY_S} AND organization_id <> {ALL_ORGANIZATIONS}
+       AND start >= %(month)s AND start < %(month_end)s GROUP BY 1, 2
+)
+"""  # noqa: S608 - constants only
+_CLEAR_MONTHS = f"DELETE FROM {_MONTHS.table} WHERE start >= %(month)s AND start < %(month_end)s"  # noqa: S608
+_FILL_MONTHS = f"WITH {_MONTHS_OF_DAYS} {_MONTHS.insert(adds=False)}"
 _FORGET_PENDING = """
 WITH started AS MATERIALIZED (
     SELECT request_id FROM billing_usage_record WHERE started_at >= %(start)s AND started_at < %(end)s
@@ -255,6 +272,7 @@ def rebuild_days(start: datetime, end: datetime, *, now: datetime) -> int:
                 period,
             )
             cursor.execute(fill, period)
+        _make_months(cursor, period)
         cursor.execute(_COUNT, period)
         count: int = cursor.fetchone()[0]
         return count
@@ -267,6 +285,24 @@ def fill_days(table: str, start: datetime, end: datetime, *, now: datetime) -> i
         cursor.execute(_FILLS[table], _period(start, end, now))
         count: int = cursor.rowcount
         return count
+
+
+def make_months(start: datetime, end: datetime) -> None:
+    """The months that [start, end) touches, from the rollups of their days: after `fill_days`."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        _make_months(cursor, {"start": start, "end": end})
+
+
+def _make_months(cursor: Any, period: dict[str, datetime]) -> None:
+    months = _months(period)
+    cursor.execute(_CLEAR_MONTHS, months)
+    cursor.execute(_FILL_MONTHS, months)
+
+
+def _months(period: dict[str, datetime]) -> dict[str, datetime]:
+    [month] = month_starts(period["start"].astimezone(UTC), 0)
+    _last, month_end = month_starts((period["end"] - timedelta(microseconds=1)).astimezone(UTC), 1)
+    return {"month": month, "month_end": month_end}
 
 
 @contextmanager
@@ -305,28 +341,43 @@ def compare_day(day: datetime, *, now: datetime, limit: int = 20) -> list[Differ
     take_pending(now=now)
     period = _period(day, day + timedelta(days=1), now)
     with _one_snapshot() as cursor:
-        return [row for rollup in _ROLLUPS for row in _differences(cursor, rollup, period, limit)]
+        found = [row for rollup in _ROLLUPS for row in _differences(cursor, rollup, period, limit)]
+        return [*found, *_month_differences(cursor, _months(period), limit)]
 
 
 def _differences(cursor: Any, rollup: _Rollup, period: dict[str, datetime], limit: int) -> Iterator[Difference]:
-    keys, values = rollup.keys, rollup.values
     pending = "SELECT record_id FROM billing_rollup_pending WHERE record_id IS NOT NULL"
     facts = _FROM_RECORDS.replace("status <> 'started'", f"status <> 'started' AND request_id NOT IN ({pending})")
+    kept = (
+        f"SELECT * FROM {rollup.table} WHERE grain_s IN {GRAINS_S} AND start >= %(start)s AND start < %(end)s"  # noqa: S608
+        f" AND (grain_s >= {HOUR_S} OR start >= %(minutes_since)s)"
+    )
+    expected = f"SELECT * FROM {rollup.rows} WHERE grain_s >= {HOUR_S} OR start >= %(minutes_since)s"  # noqa: S608
+    return _unequal(cursor, rollup, f"{facts}, {_ROWS}", kept, expected, {**period, "limit": limit})
+
+
+def _month_differences(cursor: Any, months: dict[str, datetime], limit: int) -> Iterator[Difference]:
+    kept = f"SELECT * FROM {_MONTHS.table} WHERE start >= %(month)s AND start < %(month_end)s"  # noqa: S608
+    parameters = {**months, "limit": limit}
+    return _unequal(cursor, _MONTHS, _MONTHS_OF_DAYS, kept, f"SELECT * FROM {_MONTHS.rows}", parameters)  # noqa: S608
+
+
+def _unequal(
+    cursor: Any, rollup: _Rollup, sources: str, kept: str, expected: str, parameters: dict[str, Any]
+) -> Iterator[Difference]:
+    keys, values = rollup.keys, rollup.values
     cursor.execute(
         f"""
-        WITH {facts}, {_ROWS}
+        WITH {sources}
         SELECT {", ".join(f"COALESCE(kept.{key}, expected.{key})" for key in keys)},
                kept.organization_id IS NOT NULL, expected.organization_id IS NOT NULL,
                {", ".join(f"kept.{value}, expected.{value}" for value in values)}
-          FROM (SELECT * FROM {rollup.table} WHERE grain_s IN {GRAINS_S} AND start >= %(start)s AND start < %(end)s
-                   AND (grain_s >= {HOUR_S} OR start >= %(minutes_since)s)) kept
-          FULL JOIN (SELECT * FROM {rollup.rows} WHERE grain_s >= {HOUR_S} OR start >= %(minutes_since)s) expected
-               USING ({", ".join(keys)})
+          FROM ({kept}) kept FULL JOIN ({expected}) expected USING ({", ".join(keys)})
          WHERE ({", ".join(f"kept.{value}" for value in values)})
                IS DISTINCT FROM ({", ".join(f"expected.{value}" for value in values)})
-         ORDER BY 1, 2, 3 LIMIT %(limit)s
+         ORDER BY 1, 2 LIMIT %(limit)s
         """,  # noqa: S608 - constants only
-        {**period, "limit": limit},
+        parameters,
     )
     for row in cursor.fetchall():
         key, flags, pairs = row[: len(keys)], row[len(keys) : len(keys) + 2], row[len(keys) + 2 :]

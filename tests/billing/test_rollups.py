@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.models import Sum
 from django.utils import timezone
 
 from billing.accounts.models import BillingAccount
@@ -20,6 +21,7 @@ from billing.rollups.models import (
     ALL_ORGANIZATIONS,
     EndUserRollup,
     KeyRollup,
+    MonthRollup,
     RollupPending,
     ServiceRollup,
     UsageRollup,
@@ -370,10 +372,25 @@ class TestRebuilding:
         call_command("rebuild_rollups", compare=True, **options)
 
 
+    def test_a_damaged_month_is_named_and_made_again_from_its_days(self) -> None:
+        ada = make_account(credit_nano=100 * USD)
+        make_calls(ada, make_price(), 3, started_at=EVE)
+        services.take_pending(now=NOW)
+        [month] = MonthRollup.objects.all()
+        days = UsageRollup.objects.filter(grain_s=86_400).aggregate(cost=Sum("cost_nano"))
+        assert (month.start, month.cost_nano) == (EVE.replace(day=1, hour=0, minute=0, second=0), days["cost"])
+        MonthRollup.objects.update(requests=7)
+        [found] = services.compare_day(EVE, now=NOW)
+        assert (found.table, found.key) == ("billing_month_rollup", (month.start, ada.organization_id))
+        services.rebuild_days(EVE, EVE + timedelta(days=1), now=NOW)
+        assert services.compare_day(EVE, now=NOW) == []
+        assert MonthRollup.objects.get() == month
+
+
 def rows() -> list[object]:
     """Of every rollup, what it holds."""
     found = []
-    for model in (UsageRollup, KeyRollup, EndUserRollup, ServiceRollup):
+    for model in (UsageRollup, KeyRollup, EndUserRollup, MonthRollup, ServiceRollup):
         names = [field.attname for field in model._meta.concrete_fields]
         found.append(sorted(tuple(map(repr, row)) for row in model.objects.values_list(*names)))
     return found
