@@ -47,6 +47,7 @@ def seed() -> dict[str, object]:
     from django.utils import timezone
 
     from billing.invoices.models import Invoice
+    from billing.pricing.services import set_price
     from portal.api_keys.services import issue
     from portal.catalog.models import Model
     from portal.operator.models import InvoiceRun
@@ -61,6 +62,19 @@ def seed() -> dict[str, object]:
     from tests.factories.usage import use, use_for_days
 
     now = timezone.now()
+    # The price that a new installation begins with has fallen twice to where it is.
+    for days_ago, input_nano, cached_input_nano, output_nano in (
+        (75, 600_000_000, 150_000_000, 2_600_000_000),
+        (24, 500_000_000, 125_000_000, 2_300_000_000),
+    ):
+        set_price(
+            model=MODEL,
+            input_nano=input_nano,
+            cached_input_nano=cached_input_nano,
+            output_nano=output_nano,
+            effective_from=now - timedelta(days=days_ago),
+            actor_id=None,
+        )
     cast = make_cast()
     search = create_project(organization=cast.organization, name="Search", actor=cast.ada)
     production = issue(project=cast.project, name="production", actor=cast.ada)
@@ -69,7 +83,7 @@ def seed() -> dict[str, object]:
         issue(project=search, name="evaluation", actor=cast.ben).api_key,
         issue(project=cast.project, name="laptop", actor=cast.ben, expires_at=now + timedelta(days=30)).api_key,
     ]
-    use_for_days(keys, MODEL, now=now - timedelta(minutes=3), days=40, calls_per_day=18, price_at=now)
+    use_for_days(keys, MODEL, now=now - timedelta(minutes=3), days=40, calls_per_day=18)
     request_id = use(keys[0], MODEL, started_at=now, prompt_tokens=2412, cached_tokens=1900, completion_tokens=312)
     for kind, window, limit, scope in (
         (QuotaKind.SPEND, Window.MONTH, 2_000_000_000, {}),

@@ -79,7 +79,10 @@ def use_for_days(
     calls_per_day: int,
     price_at: datetime | None = None,
 ) -> None:
-    """A plausible month: busier on workdays, growing, always the same for the same arguments."""
+    """A plausible month: busier on workdays, growing, always the same for the same arguments.
+
+    Each call is rated at the price of its own time, or all at that of `price_at`: a model just made had none before.
+    """
     chance = random.Random(7)
     for days_ago in range(days - 1, -1, -1):
         date = now - timedelta(days=days_ago)
@@ -98,6 +101,5 @@ def use_for_days(
                 completion_tokens=0 if status == "failed" else chance.randrange(20, 900),
                 status=status,
                 ttft_ms=None if status == "failed" else chance.uniform(90, 420),
-                # Seeded prices begin now; the past is rated at them all the same.
-                price_at=price_at or now,
+                price_at=price_at,
             )

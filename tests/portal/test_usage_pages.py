@@ -38,7 +38,7 @@ def page(cast: Cast, name: str, query: str = "", *arguments: Any) -> str:
 
 class TestChart:
     def test_sums_equal_records_and_ledger(self, cast: Cast, key: ApiKey, model: Model, signed_in: Browser) -> None:
-        use_for_days([key], model.name, now=timezone.now(), days=30, calls_per_day=3)
+        use_for_days([key], model.name, now=timezone.now(), days=30, calls_per_day=3, price_at=timezone.now())
         client = signed_in(cast.ada)
         charts = {
             metric: client.get(page(cast, "usage_chart", f"?days=90&metric={metric}")).json()
@@ -215,7 +215,7 @@ class TestRequests:
 def test_lists_take_the_same_queries_for_any_number_of_records(
     cast: Cast, key: ApiKey, model: Model, signed_in: Browser, django_assert_max_num_queries: Any
 ) -> None:
-    use_for_days([key], model.name, now=timezone.now(), days=3, calls_per_day=20)
+    use_for_days([key], model.name, now=timezone.now(), days=3, calls_per_day=20, price_at=timezone.now())
     client = signed_in(cast.ada)
     for name, most in (("requests", 10), ("usage", 13), ("dashboard", 19), ("billing", 13), ("ledger", 6)):
         with django_assert_max_num_queries(most):

@@ -272,7 +272,7 @@ class TestMoney:
     def test_usage_comes_in_pages(self, cast: Cast, program: Api) -> None:
         model = make_model()
         key = issue(project=cast.project, name="k", actor=cast.ada).api_key
-        use_for_days([key], model.name, now=timezone.now(), days=1, calls_per_day=9)
+        use_for_days([key], model.name, now=timezone.now(), days=1, calls_per_day=9, price_at=timezone.now())
         seen: list[str] = []
         after: dict[str, str] = {}
         while True:
