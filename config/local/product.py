@@ -5,16 +5,28 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
-from config.local.location import BASE_DIR
 from config.local.plan import Plan
-from config.local.program import Program, ProgramFailed, answers, born_ticks, is_port_taken, kill_group
+from config.local.program import (
+    Program,
+    ProgramFailed,
+    StopAsked,
+    answers,
+    born_ticks,
+    is_port_taken,
+    kill_group,
+    spawn,
+    stop,
+)
 from config.local.state import ProgramState, RunFolder, State
-from config.local.supervisor import Child, Supervisor
+from config.local.supervisor import OUTPUT_TIMEOUT_S, Child, Supervisor
 
 # A server that is not ours gets this long to answer.
 GIVEN_TIMEOUT_S = 5.0
@@ -27,11 +39,13 @@ class CannotStart(RuntimeError):
 
 
 def say_at_once(text: str) -> None:
-    print(text, flush=True)
+    # Of a terminal that has gone nobody reads; the programs are to be stopped all the same.
+    with suppress(OSError):
+        print(text, flush=True)
 
 
 class Product:
-    """`start`, then `watch`, then `stop`, all on one thread; `request_stop` from anywhere ends `watch`."""
+    """`start`, then `watch`, then `stop`, all on one thread; `request_stop` from anywhere ends the first two."""
 
     def __init__(
         self,
@@ -56,7 +70,10 @@ class Product:
         return self._state.ready_line
 
     def start(self) -> None:
-        """Return when everything is healthy. A failure stops what was started, then raises."""
+        """Return when everything is healthy. A failure stops what was started, then raises.
+
+        After `request_stop` it raises StopAsked at its next wait; `stop` is then due as after `watch`.
+        """
         if not self.run_folder.take():
             raise CannotStart(f"Another supervisor already runs in {self.var_dir}.")
         self._end_leftovers()
@@ -65,6 +82,8 @@ class Product:
             raise CannotStart(f"Port {port} is taken by another program. Choose another one: PORT={port + 1} make up")
         try:
             self._start_in_order()
+        except StopAsked:
+            raise
         except BaseException:
             self.stop()
             raise
@@ -87,6 +106,7 @@ class Product:
         deadline = time.monotonic() + LEFTOVER_TIMEOUT_S
         left = [program for program in self.run_folder.leftovers if program.pid]
         while left := [program for program in left if born_ticks(program.pid) == program.born_ticks]:
+            self.supervisor.go_on()
             if time.monotonic() > deadline:
                 for program in left:
                     kill_group(program.pid)
@@ -130,6 +150,7 @@ class Product:
             return  # a socket path or a secret file: its own client will say what is wrong
         deadline = time.monotonic() + GIVEN_TIMEOUT_S
         while not answers(address.hostname, port):
+            self.supervisor.go_on()
             if time.monotonic() > deadline:
                 raise CannotStart(
                     f"{variable} names {address.hostname}:{port}, where nothing answers. "
@@ -140,21 +161,29 @@ class Product:
 
     def _prepare(self) -> None:
         """Migrate, make the first operator (its password is printed, once), collect static files."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "config.local.prepare"],
-            env=self.plan.environment,
-            cwd=BASE_DIR,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+        program = Program(
+            name="prepare",
+            argv=[sys.executable, "-m", "config.local.prepare"],
+            is_ready=lambda: False,
+            environment=self.plan.environment,
         )
+        process = spawn(program, output=subprocess.PIPE)
         assert process.stdout is not None
-        with process:
-            for line in process.stdout:
-                self._say(line.rstrip())
+        reader = threading.Thread(target=self._say_lines, args=(process.stdout,), daemon=True)
+        reader.start()
+        try:
+            while process.poll() is None:
+                self.supervisor.go_on()
+                time.sleep(0.05)
+        finally:
+            stop(program, process)
+            reader.join(OUTPUT_TIMEOUT_S)
         if process.returncode != 0:
             raise ProgramFailed("The database or the static files could not be made ready; the lines above say why.")
+
+    def _say_lines(self, output: IO[bytes]) -> None:
+        for line in output:
+            self._say(line.decode(errors="replace").rstrip())
 
     def _progress(self, name: str, text: str) -> None:
         self._say(f"  {name:<14} {text}")

@@ -25,6 +25,10 @@ class ProgramFailed(RuntimeError):
     """A program did not start; the message names it and says where to look."""
 
 
+class StopAsked(Exception):
+    """What was waited for is no longer wanted: the product is to stop."""
+
+
 @dataclass(frozen=True)
 class Program:
     name: str
@@ -94,10 +98,16 @@ def spawn(program: Program, *, output: IO[bytes] | int) -> subprocess.Popen[byte
         raise ProgramFailed(f"{program.name} cannot be started: {program.argv[0]}: {error.strerror}.") from error
 
 
-def wait_until_ready(program: Program, process: subprocess.Popen[bytes]) -> None:
-    """Return when the program answers; raise ProgramFailed when it exits or its time is over."""
+def wait_until_ready(
+    program: Program, process: subprocess.Popen[bytes], go_on: Callable[[], None] = lambda: None
+) -> None:
+    """Return when the program answers; raise ProgramFailed when it exits or its time is over.
+
+    `go_on` is asked at every turn, and ends the wait by raising.
+    """
     deadline = time.monotonic() + program.ready_timeout_s
     while not program.is_ready():
+        go_on()
         if process.poll() is not None:
             raise ProgramFailed(f"{program.name} ended with {describe_exit(process.returncode)} before it was ready.")
         if time.monotonic() > deadline:

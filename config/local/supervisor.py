@@ -18,6 +18,7 @@ from typing import IO
 from config.local.program import (
     Program,
     ProgramFailed,
+    StopAsked,
     born_ticks,
     describe_exit,
     kill_group,
@@ -33,6 +34,8 @@ LAST_BACKOFF_S = 30.0
 # A program that lived this long begins again with the first backoff.
 STEADY_S = 60.0
 TICK_S = 0.1
+# For the last words of a program that has ended.
+OUTPUT_TIMEOUT_S = 5.0
 LOG_BYTES = 10_000_000
 
 
@@ -40,6 +43,7 @@ LOG_BYTES = 10_000_000
 class Child:
     program: Program
     process: subprocess.Popen[bytes] | None = None
+    reader: threading.Thread | None = None
     started_at: float = 0.0
     born_ticks: int = 0
     is_ready: bool = False
@@ -69,7 +73,8 @@ class Supervisor:
         self._echo_output = echo_output
         self._on_change = on_change
         self._children: list[Child] = []
-        self._is_stopping = threading.Event()
+        # No Event: its lock may be held by the very wait that a signal interrupts.
+        self._is_stopping = False
 
     def launch(self, program: Program) -> Child:
         """Start the program without waiting for it; it belongs to the supervisor from now on."""
@@ -79,10 +84,10 @@ class Supervisor:
         return child
 
     def await_ready(self, child: Child) -> None:
-        """Return when the child answers; a failure carries the end of its log."""
+        """Return when the child answers; a failure carries the end of its log. StopAsked when it need not any more."""
         assert child.process is not None
         try:
-            wait_until_ready(child.program, child.process)
+            wait_until_ready(child.program, child.process, self.go_on)
         except ProgramFailed as error:
             tail = log_tail(self._log_path(child.program))
             raise ProgramFailed(f"{error}\n{tail}\nThe whole log: {self._log_path(child.program)}") from error
@@ -90,14 +95,19 @@ class Supervisor:
 
     def watch(self, until: Callable[[], bool]) -> None:
         """Keep every program running until the condition holds or `request_stop` was called."""
-        while not (self._is_stopping.is_set() or until()):
+        while not (self._is_stopping or until()):
             for child in self._children:
                 self._look_after(child)
-            self._is_stopping.wait(TICK_S)
+            time.sleep(TICK_S)
 
     def request_stop(self) -> None:
-        """Make `watch` return. Safe in a signal handler and from any thread; a repeat does nothing."""
-        self._is_stopping.set()
+        """End `watch` and a start under way. Safe in a signal handler and from any thread; a repeat does nothing."""
+        self._is_stopping = True
+
+    def go_on(self) -> None:
+        """Raise StopAsked once `request_stop` was called: what a wait of the start asks at each turn."""
+        if self._is_stopping:
+            raise StopAsked
 
     def stop_all(self) -> None:
         for child in reversed(self._children):
@@ -105,6 +115,9 @@ class Supervisor:
             if child.process is not None:
                 stop(child.program, child.process)
                 child.process = None
+                # A thread that still prints while the interpreter ends brings it down.
+                if child.reader is not None:
+                    child.reader.join(OUTPUT_TIMEOUT_S)
                 self._say(f"  {child.program.name:<10} stopped")
                 self._report()
 
@@ -152,7 +165,8 @@ class Supervisor:
         child.born_ticks = born_ticks(process.pid)
         child.is_ready = False
         assert process.stdout is not None
-        threading.Thread(target=self._copy_output, args=(child.program, process.stdout), daemon=True).start()
+        child.reader = threading.Thread(target=self._copy_output, args=(child.program, process.stdout), daemon=True)
+        child.reader.start()
         self._report()
 
     def _mark_ready(self, child: Child) -> None:

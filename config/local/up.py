@@ -6,16 +6,21 @@ import os
 import signal
 import sys
 import time
-from types import FrameType
+from collections.abc import Callable
 
-from config.local.location import OddPort, port, var_dir
-from config.local.product import CannotStart, Product
-from config.local.program import ProgramFailed
-from config.local.state import RunFolder
-
-OTHER_START_TIMEOUT_S = 300.0
 # SIGINT is named too: a shell that starts this in the background has it ignored.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+if __name__ == "__main__":
+    # While there is nothing to stop, a signal ends this process, and Python has nothing to say about it.
+    for name in STOP_SIGNALS:
+        signal.signal(name, signal.SIG_DFL)
+
+from config.local.location import OddPort, port, var_dir  # noqa: E402
+from config.local.product import CannotStart, Product, say_at_once  # noqa: E402
+from config.local.program import ProgramFailed, StopAsked  # noqa: E402
+from config.local.state import RunFolder  # noqa: E402
+
+OTHER_START_TIMEOUT_S = 300.0
 
 
 def main() -> int:
@@ -27,29 +32,30 @@ def main() -> int:
     except OddPort as error:
         print(error, file=sys.stderr)
         return 2
-    for name in STOP_SIGNALS:
-        signal.signal(name, interrupt)
-    print(f"Starting; the state is kept in {product.var_dir}", flush=True)
+    on_stop_signals(product.request_stop)
+    say_at_once(f"Starting; the state is kept in {product.var_dir}")
     try:
         product.start()
-        print(banner(product), flush=True)
+        say_at_once(banner(product))
         product.watch()
     except (CannotStart, ProgramFailed) as error:
         print(f"\n{error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except StopAsked:
         pass
-    # A second Ctrl-C must not leave half of it running.
-    for name in STOP_SIGNALS:
-        signal.signal(name, signal.SIG_IGN)
-    print("\nStopping", flush=True)
+    say_at_once("\nStopping")
     product.stop()
-    print("Stopped; start again with: make up", flush=True)
+    say_at_once("Stopped; start again with: make up")
     return 0
 
 
-def interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def on_stop_signals(request_stop: Callable[[], None]) -> None:
+    """Ask for the stop, and no more: an exception out of a handler could come in the middle of anything, a lock too.
+
+    A second signal changes nothing, so that an impatient Ctrl-C leaves nothing half stopped.
+    """
+    for name in STOP_SIGNALS:
+        signal.signal(name, lambda number, frame: request_stop())
 
 
 def banner(product: Product) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -11,12 +12,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
-from config.local.program import Program, ProgramFailed, free_port
+from config.local import supervisor as supervisor_module
+from config.local.program import Program, ProgramFailed, StopAsked, free_port
 from config.local.state import ProgramState
 from config.local.supervisor import Supervisor
+from config.local.up import STOP_SIGNALS, on_stop_signals
 
 WAIT_S = 20.0
 
@@ -187,6 +191,81 @@ def test_stop_can_be_asked_for_from_another_thread(rig: Rig) -> None:
     rig.start(rig.program("web"))
     threading.Timer(0.2, rig.supervisor.request_stop).start()
     rig.supervisor.watch(lambda: False)
+
+
+class SignalAtLine:
+    """Sends this process the signal when the traced code is at its n-th line, wherever that is."""
+
+    def __init__(self, name: signal.Signals, line: int) -> None:
+        self.name = name
+        self.line = line
+        self.lines = 0
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> SignalAtLine:
+        if event == "line":
+            self.lines += 1
+            if self.lines == self.line:
+                signal.raise_signal(self.name)
+        return self
+
+
+@pytest.fixture
+def signal_handlers() -> Iterator[None]:
+    before = {name: signal.getsignal(name) for name in STOP_SIGNALS}
+    yield
+    for name, handler in before.items():
+        signal.signal(name, handler)
+
+
+@pytest.mark.usefixtures("signal_handlers")
+@pytest.mark.parametrize("name", STOP_SIGNALS)
+def test_a_stop_signal_ends_watching_in_order_at_whichever_line_it_comes(
+    name: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "TICK_S", 0.001)
+    tracing = sys.gettrace()
+    for line in range(1, 200):
+        supervisor = Supervisor(logs_dir=tmp_path, say=lambda text: None)
+        on_stop_signals(supervisor.request_stop)
+        turns = itertools.count()
+        at_line = SignalAtLine(name, line)
+        sys.settrace(at_line)
+        try:
+            supervisor.watch(lambda turns=turns: next(turns) > 3)  # type: ignore[misc]
+        finally:
+            sys.settrace(tracing)
+        if at_line.lines < line:
+            # It was over before: every line has had its turn.
+            assert line > 10
+            return
+    raise AssertionError("watch goes on after a stop signal")
+
+
+def test_a_stop_ends_the_wait_for_a_program_that_starts(rig: Rig) -> None:
+    program = Program(name="web", argv=["sleep", "600"], is_ready=lambda: False, ready_timeout_s=600)
+    child = rig.supervisor.launch(program)
+    threading.Timer(0.2, rig.supervisor.request_stop).start()
+    with pytest.raises(StopAsked):
+        rig.supervisor.await_ready(child)
+
+
+def test_the_last_words_of_a_program_are_said_before_it_counts_as_stopped(rig: Rig) -> None:
+    body = """
+        import signal
+        def say_goodbye(number, frame):
+            print("goodbye", flush=True)
+            raise SystemExit
+        signal.signal(signal.SIGTERM, say_goodbye)
+        Path("polite").touch()
+    """
+    polite = rig.folder / "polite"
+    rig.start(rig.program("web", body.replace('"polite"', repr(str(polite)))))
+    deadline = time.monotonic() + WAIT_S
+    while not polite.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    rig.supervisor.stop_all()
+    assert [line.split()[-1] for line in rig.lines[-2:]] == ["goodbye", "stopped"]
 
 
 def test_programs_are_stopped_when_the_supervisor_itself_is_killed(tmp_path: Path) -> None:

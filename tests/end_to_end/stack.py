@@ -59,6 +59,17 @@ class Stack:
 
     def start(self) -> None:
         """Run `config.local.up` and return at its READY line."""
+        self.launch()
+        assert self.process is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while (state := self.state) is None or not state.is_ready:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"The product did not start:\n{log_tail(self.var_dir / 'up.log', 80)}")
+            time.sleep(0.1)
+
+    def launch(self) -> None:
+        """Run `config.local.up`; return at once."""
         self.var_dir.mkdir(parents=True, exist_ok=True)
         with (self.var_dir / "up.log").open("ab") as output:
             self.process = subprocess.Popen(
@@ -69,12 +80,6 @@ class Stack:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while (state := self.state) is None or not state.is_ready:
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise RuntimeError(f"The product did not start:\n{log_tail(self.var_dir / 'up.log', 80)}")
-            time.sleep(0.1)
 
     def stop(self) -> int:
         """Stop it as Ctrl-C does; the supervisor's exit code."""

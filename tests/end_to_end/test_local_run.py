@@ -6,13 +6,14 @@ import os
 import signal
 import socket
 import stat
+import time
 import urllib.request
 from pathlib import Path
 
 import pytest
 
 from config.local.program import is_port_taken
-from tests.end_to_end.stack import Stack
+from tests.end_to_end.stack import START_TIMEOUT_S, Stack
 
 
 def test_the_ready_line_names_portal_and_api(scripted_stack: Stack) -> None:
@@ -144,6 +145,28 @@ def test_down_stops_everything_and_a_new_start_keeps_the_data(state_folder: Path
         assert stack.client(api_key=key).models.list().data
     finally:
         assert stack.stop() == 0
+
+
+@pytest.mark.parametrize("line", ["Starting;", "postgres       ready"])
+def test_a_stop_while_it_starts_ends_in_order(state_folder: Path, line: str) -> None:
+    stack = Stack(
+        state_folder / f"interrupted-at-{line.split()[0].strip(';')}", extra_environment={"ENGINE_KIND": "scripted"}
+    )
+    stack.launch()
+    assert stack.process is not None
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while line not in stack.output:
+        assert stack.process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    stack.process.send_signal(signal.SIGTERM)
+    assert stack.process.wait(90) == 0
+    lines = [text for text in stack.output.splitlines() if text]
+    assert lines[-1] == "Stopped; start again with: make up"
+    stopped = [text.split()[0] for text in lines[lines.index("Stopping") :] if text.split()[1:] == ["stopped"]]
+    assert "postgres" in stopped
+    assert "Traceback" not in stack.output
+    assert stack.state is None
 
 
 def is_alive(pid: int) -> bool:
