@@ -17,7 +17,15 @@ from billing.ledger.models import (
 from billing.payments.models import InvoicePush, Payment, PaymentEvent
 from billing.pricing.models import Discount, DiscountEnd, Price, VolumeTier
 from billing.reconciliation.models import GatewayEnd, MatchHour, MatchRollup, PeriodClose, Receipt
-from billing.rollups.models import EndUserRollup, KeyRollup, MonthRollup, RollupPending, ServiceRollup, UsageRollup
+from billing.rollups.models import (
+    EndUserRollup,
+    KeyRollup,
+    MonthRollup,
+    ProjectRollup,
+    RollupPending,
+    ServiceRollup,
+    UsageRollup,
+)
 from billing.tax.models import TaxIdCheck, TaxRate
 from billing.usage.models import RetiredMonth, UsageAdjustment, UsageRecord
 
@@ -50,6 +58,7 @@ __all__ = [
     "PaymentEvent",
     "PeriodClose",
     "Price",
+    "ProjectRollup",
     "PromoCode",
     "PromoRedemption",
     "Receipt",

@@ -1,4 +1,4 @@
-"""Sums of usage records by minute, quarter, hour, day and month; `manage.py rebuild_rollups` makes them again.
+"""Sums of usage records by minute, quarter, hour, day and longer; `manage.py rebuild_rollups` makes them again.
 
 A record counts in the bucket in which it started, as everywhere. What has ended but is not summed yet stands in
 `RollupPending`, put there by triggers in the transaction that ended it: rollups and pending together are exact at
@@ -18,6 +18,8 @@ NONE = 0
 MINUTE_S, QUARTER_S, HOUR_S, DAY_S = 60, 900, 3600, 86_400
 # Those below an hour are for the operations view and forgotten after two days.
 GRAINS_S = (MINUTE_S, QUARTER_S, HOUR_S, DAY_S)
+# Sums of days, of some rollups alone. They are counted from 1970: a week begins on a Thursday.
+WEEK_S, FOUR_WEEKS_S = 7 * DAY_S, 28 * DAY_S
 
 
 class RollupPending(models.Model):
@@ -66,12 +68,33 @@ class UsageRollup(Sums):
         ]
 
 
+class ProjectRollup(Sums):
+    """By hour, day and week, of an organization's projects alone: their charts, and who is busiest."""
+
+    pk = models.CompositePrimaryKey("organization_id", "grain_s", "start", "project_id")
+    organization_id = models.BigIntegerField()
+    grain_s = models.IntegerField()
+    start = models.DateTimeField()
+    project_id = models.BigIntegerField()
+
+    class Meta:
+        db_table = "billing_project_rollup"
+        indexes = [
+            # The busiest organizations, from the index alone.
+            models.Index(
+                fields=["grain_s", "start"],
+                include=["organization_id", "completion_tokens"],
+                name="billing_project_rollup_busiest",
+            ),
+        ]
+
+
 class KeyRollup(Sums):
-    """By day, of an organization's projects and API keys alone: what a list of all keys over months is read from."""
+    """By day and four weeks, of an organization's projects and API keys alone: what a list of all keys over months is
+    read from."""
 
     pk = models.CompositePrimaryKey("organization_id", "grain_s", "start", "project_id", "api_key_id")
     organization_id = models.BigIntegerField()
-    # Always a day; told as in the other rollups.
     grain_s = models.IntegerField()
     start = models.DateTimeField()
     project_id = models.BigIntegerField()
@@ -83,18 +106,22 @@ class KeyRollup(Sums):
 
 
 class EndUserRollup(Sums):
-    """By day, of an organization's end users as its calls name them; empty: of nobody named."""
+    """By hour and day, of an organization's end users as its calls name them; empty: of nobody named."""
 
     pk = models.CompositePrimaryKey("organization_id", "grain_s", "start", "end_user")
     organization_id = models.BigIntegerField()
-    # Always a day; told as in the other rollups.
     grain_s = models.IntegerField()
     start = models.DateTimeField()
     end_user = models.CharField(max_length=256, blank=True)
 
     class Meta:
         db_table = "billing_end_user_rollup"
-        indexes = [models.Index(fields=["start"], name="billing_end_user_rollup_start")]
+        indexes = [
+            models.Index(fields=["start"], name="billing_end_user_rollup_start"),
+            models.Index(
+                fields=["organization_id", "end_user", "grain_s", "start"], name="billing_end_user_rollup_user"
+            ),
+        ]
 
 
 class MonthRollup(Sums):

@@ -5,7 +5,7 @@ Only one of these runs at a time (an advisory lock); readers and gateways wait f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,17 @@ from django.db import connection, transaction
 from billing.errors import RecordsRetired
 from billing.rollups.failures import NAMES, class_sql
 from billing.rollups.histograms import COUNT_BITS, Latency, slot_sql
-from billing.rollups.models import ALL_ORGANIZATIONS, DAY_S, GRAINS_S, HOUR_S, MINUTE_S, NONE
+from billing.rollups.models import (
+    ALL_ORGANIZATIONS,
+    DAY_S,
+    FOUR_WEEKS_S,
+    GRAINS_S,
+    HOUR_S,
+    MINUTE_S,
+    NONE,
+    WEEK_S,
+)
+from billing.rollups.ranges import ceil, floor
 from billing.usage.partitions import month_starts, retired_in
 
 # A view of 24 hours, and a day to spare.
@@ -30,6 +40,7 @@ _SERVICE_KEYS = ("organization_id", "grain_s", "start", "model", "deployment_id"
 _USAGE_KEYS = ("organization_id", "grain_s", "start", "project_id", "api_key_id", "model", "protocol", "status")
 
 _USER_KEYS = ("organization_id", "grain_s", "start", "end_user")
+_PROJECT_KEYS = ("organization_id", "grain_s", "start", "project_id")
 _KEY_KEYS = ("organization_id", "grain_s", "start", "project_id", "api_key_id")
 _MONTH_KEYS = ("start", "organization_id")
 
@@ -83,7 +94,7 @@ facts AS (
      WHERE started_at >= %(start)s AND started_at < %(end)s
 )
 """
-_ORIGIN = "TIMESTAMPTZ '2000-01-01 00:00:00+00'"
+_ORIGIN = "TIMESTAMPTZ '1970-01-01 00:00:00+00'"
 _GRAINS = f"(VALUES {', '.join(f'({grain})' for grain in GRAINS_S)}) grains (grain_s)"
 # The finest bucket that a fact counts in: coarser ones are sums of these, and there are fewer of them than facts.
 _FINEST_S = f"CASE WHEN started_at >= %(minutes_since)s THEN {MINUTE_S} ELSE {HOUR_S} END"
@@ -146,13 +157,24 @@ parts AS (
     SELECT organization_id, {DAY_S} AS grain_s, date_bin(INTERVAL '{DAY_S} s', started_at, {_ORIGIN}) AS start,
            project_id, api_key_id, {_added(_SUMS)}
       FROM facts GROUP BY {", ".join(_KEY_KEYS)}
-), user_rows AS (
-    SELECT organization_id, {DAY_S} AS grain_s, date_bin(INTERVAL '{DAY_S} s', started_at, {_ORIGIN}) AS start,
+), project_hours AS (
+    SELECT organization_id, {HOUR_S} AS grain_s, date_bin(INTERVAL '{HOUR_S} s', started_at, {_ORIGIN}) AS start,
+           project_id, {_added(_SUMS)}
+      FROM facts GROUP BY {", ".join(_PROJECT_KEYS)}
+), project_rows AS (
+    SELECT * FROM project_hours
+    UNION ALL
+    SELECT organization_id, {DAY_S}, date_bin(INTERVAL '{DAY_S} s', start, {_ORIGIN}), project_id, {_added(_SUMS)}
+      FROM project_hours GROUP BY 1, 2, 3, 4
+), user_hours AS (
+    SELECT organization_id, {HOUR_S} AS grain_s, date_bin(INTERVAL '{HOUR_S} s', started_at, {_ORIGIN}) AS start,
            end_user, {_added(_SUMS)}
       FROM facts GROUP BY {", ".join(_USER_KEYS)}
-), month_rows AS (
-    SELECT date_trunc('month', started_at, 'UTC') AS start, organization_id, {_added(_SUMS)}
-      FROM facts GROUP BY {", ".join(_MONTH_KEYS)}
+), user_rows AS (
+    SELECT * FROM user_hours
+    UNION ALL
+    SELECT organization_id, {DAY_S}, date_bin(INTERVAL '{DAY_S} s', start, {_ORIGIN}), end_user, {_added(_SUMS)}
+      FROM user_hours GROUP BY 1, 2, 3, 4
 )
 """  # noqa: S608 - constants only
 
@@ -183,36 +205,94 @@ class _Rollup:
         return f"{insert} ON CONFLICT ({keys}) DO UPDATE SET {', '.join(added)}"
 
 
+_SERVICE = _Rollup("billing_service_rollup", "service_rows", _SERVICE_KEYS, _SERVICE_SUMS, has_histogram=True)
+_PROJECTS = _Rollup("billing_project_rollup", "project_rows", _PROJECT_KEYS, _SUMS)
+_KEYS = _Rollup("billing_key_rollup", "key_rows", _KEY_KEYS, _SUMS)
 _ROLLUPS = (
-    _Rollup("billing_service_rollup", "service_rows", _SERVICE_KEYS, _SERVICE_SUMS, has_histogram=True),
+    _SERVICE,
     _Rollup("billing_usage_rollup", "usage_rows", _USAGE_KEYS, _SUMS),
-    _Rollup("billing_key_rollup", "key_rows", _KEY_KEYS, _SUMS),
+    _PROJECTS,
+    _KEYS,
     _Rollup("billing_end_user_rollup", "user_rows", _USER_KEYS, _SUMS),
 )
-# Apart from the others: a rebuilt day is a part of it.
-_MONTHS = _Rollup("billing_month_rollup", "month_rows", _MONTH_KEYS, _SUMS)
 ROLLUP_TABLES = tuple(rollup.table for rollup in _ROLLUPS)
 
+
+@dataclass(frozen=True, slots=True)
+class _Long:
+    """Rows of a rollup that are longer than a day. Apart from the others, since a rebuilt day is a part of one: they
+    are sums of days, which stay when their records are gone."""
+
+    rollup: _Rollup
+    of_days: _Rollup
+    # A bucket's keys, of the day's.
+    keys: str
+    # Which of the table's rows they are.
+    grain: str
+    # The first and the last moment of the buckets that a range touches.
+    bounds: Callable[[datetime, datetime], tuple[datetime, datetime]]
+
+    def rows(self, days: str) -> str:
+        """Made from `days`, which has the columns of a rollup."""
+        return f"""
+        SELECT {self.keys}, {_added(self.rollup.sums)}
+          FROM {days} WHERE grain_s = {DAY_S} AND organization_id <> {ALL_ORGANIZATIONS}
+         GROUP BY {", ".join(str(number + 1) for number in range(len(self.rollup.keys)))}
+        """  # noqa: S608 - constants only
+
+    @property
+    def of_table(self) -> str:
+        """A range's, from the days that are rolled up."""
+        days = f"(SELECT * FROM {self.of_days.table} WHERE start >= %(start)s AND start < %(end)s) days"  # noqa: S608
+        return f"{self.rollup.rows} AS ({self.rows(days)})"
+
+    @property
+    def kept(self) -> str:
+        return f"FROM {self.rollup.table} WHERE {self.grain} AND start >= %(start)s AND start < %(end)s"
+
+    def period(self, period: dict[str, datetime]) -> dict[str, datetime]:
+        start, end = self.bounds(period["start"], period["end"])
+        return {"start": start, "end": end}
+
+
+def _of_months(start: datetime, end: datetime) -> tuple[datetime, datetime]:
+    [first] = month_starts(start.astimezone(UTC), 0)
+    return first, month_starts((end - timedelta.resolution).astimezone(UTC), 1)[-1]
+
+
+def _grouped_days(of_days: _Rollup, rows: str, grain_s: int) -> _Long:
+    start = f"date_bin(INTERVAL '{grain_s} s', start, {_ORIGIN}) AS start"
+    changed = {"grain_s": f"{grain_s} AS grain_s", "start": start}
+    return _Long(
+        _Rollup(of_days.table, rows, of_days.keys, of_days.sums),
+        of_days,
+        ", ".join(changed.get(key, key) for key in of_days.keys),
+        f"grain_s = {grain_s}",
+        lambda start, end: (floor(start, grain_s), ceil(end, grain_s)),
+    )
+
+
+_LONG = (
+    _Long(
+        _Rollup("billing_month_rollup", "month_rows", _MONTH_KEYS, _SUMS),
+        _SERVICE,
+        "date_trunc('month', start, 'UTC') AS start, organization_id",
+        "TRUE",
+        _of_months,
+    ),
+    _grouped_days(_PROJECTS, "project_weeks", WEEK_S),
+    _grouped_days(_KEYS, "key_four_weeks", FOUR_WEEKS_S),
+)
+_ALL = (*_ROLLUPS, *(long.rollup for long in _LONG))
 # Every rollup at once, since what is pending can be taken only once.
 _DRAIN = f"""
-WITH {_TAKEN}, {_ROWS},
-     {", ".join(f"into_{rollup.rows} AS ({rollup.insert(adds=True)})" for rollup in (*_ROLLUPS, _MONTHS))}
+WITH {_TAKEN}, {_ROWS}, {", ".join(f"{long.rollup.rows} AS ({long.rows(long.of_days.rows)})" for long in _LONG)},
+     {", ".join(f"into_{rollup.rows} AS ({rollup.insert(adds=True)})" for rollup in _ALL)}
 SELECT COUNT(*) FROM taken
 """  # noqa: S608 - constants only
 # A statement for each rollup, of the parts that it needs.
 _FILLS = {rollup.table: f"WITH {_FROM_RECORDS}, {_ROWS} {rollup.insert(adds=False)}" for rollup in _ROLLUPS}
 _COUNT = f"WITH {_FROM_RECORDS} SELECT COUNT(*) FROM facts"  # noqa: S608 - constants only
-# Months are sums of days, which stay when their records are gone.
-_MONTHS_OF_DAYS = f"""
-month_rows AS (
-    SELECT date_trunc('month', start, 'UTC') AS start, organization_id, {_added(_SUMS)}
-      FROM billing_service_rollup
-     WHERE grain_s = {DAY_S} AND organization_id <> {ALL_ORGANIZATIONS}
-       AND start >= %(month)s AND start < %(month_end)s GROUP BY 1, 2
-)
-"""  # noqa: S608 - constants only
-_CLEAR_MONTHS = f"DELETE FROM {_MONTHS.table} WHERE start >= %(month)s AND start < %(month_end)s"  # noqa: S608
-_FILL_MONTHS = f"WITH {_MONTHS_OF_DAYS} {_MONTHS.insert(adds=False)}"
 _FORGET_PENDING = """
 WITH started AS MATERIALIZED (
     SELECT request_id FROM billing_usage_record WHERE started_at >= %(start)s AND started_at < %(end)s
@@ -272,7 +352,7 @@ def rebuild_days(start: datetime, end: datetime, *, now: datetime) -> int:
                 period,
             )
             cursor.execute(fill, period)
-        _make_months(cursor, period)
+        _add_up_days(cursor, period)
         cursor.execute(_COUNT, period)
         count: int = cursor.fetchone()[0]
         return count
@@ -287,22 +367,17 @@ def fill_days(table: str, start: datetime, end: datetime, *, now: datetime) -> i
         return count
 
 
-def make_months(start: datetime, end: datetime) -> None:
-    """The months that [start, end) touches, from the rollups of their days: after `fill_days`."""
+def add_up_days(start: datetime, end: datetime) -> None:
+    """Make what is longer than a day and touched by [start, end), from the rollups of its days: after `fill_days`."""
     with transaction.atomic(), connection.cursor() as cursor:
-        _make_months(cursor, {"start": start, "end": end})
+        _add_up_days(cursor, {"start": start, "end": end})
 
 
-def _make_months(cursor: Any, period: dict[str, datetime]) -> None:
-    months = _months(period)
-    cursor.execute(_CLEAR_MONTHS, months)
-    cursor.execute(_FILL_MONTHS, months)
-
-
-def _months(period: dict[str, datetime]) -> dict[str, datetime]:
-    [month] = month_starts(period["start"].astimezone(UTC), 0)
-    _last, month_end = month_starts((period["end"] - timedelta(microseconds=1)).astimezone(UTC), 1)
-    return {"month": month, "month_end": month_end}
+def _add_up_days(cursor: Any, period: dict[str, datetime]) -> None:
+    for long in _LONG:
+        touched = long.period(period)
+        cursor.execute(f"DELETE {long.kept}", touched)
+        cursor.execute(f"WITH {long.of_table} {long.rollup.insert(adds=False)}", touched)
 
 
 @contextmanager
@@ -342,7 +417,7 @@ def compare_day(day: datetime, *, now: datetime, limit: int = 20) -> list[Differ
     period = _period(day, day + timedelta(days=1), now)
     with _one_snapshot() as cursor:
         found = [row for rollup in _ROLLUPS for row in _differences(cursor, rollup, period, limit)]
-        return [*found, *_month_differences(cursor, _months(period), limit)]
+        return [*found, *(row for long in _LONG for row in _differences_of_days(cursor, long, period, limit))]
 
 
 def _differences(cursor: Any, rollup: _Rollup, period: dict[str, datetime], limit: int) -> Iterator[Difference]:
@@ -356,10 +431,9 @@ def _differences(cursor: Any, rollup: _Rollup, period: dict[str, datetime], limi
     return _unequal(cursor, rollup, f"{facts}, {_ROWS}", kept, expected, {**period, "limit": limit})
 
 
-def _month_differences(cursor: Any, months: dict[str, datetime], limit: int) -> Iterator[Difference]:
-    kept = f"SELECT * FROM {_MONTHS.table} WHERE start >= %(month)s AND start < %(month_end)s"  # noqa: S608
-    parameters = {**months, "limit": limit}
-    return _unequal(cursor, _MONTHS, _MONTHS_OF_DAYS, kept, f"SELECT * FROM {_MONTHS.rows}", parameters)  # noqa: S608
+def _differences_of_days(cursor: Any, long: _Long, period: dict[str, datetime], limit: int) -> Iterator[Difference]:
+    kept, expected = f"SELECT * {long.kept}", f"SELECT * FROM {long.rollup.rows}"  # noqa: S608 - constants only
+    return _unequal(cursor, long.rollup, long.of_table, kept, expected, {**long.period(period), "limit": limit})
 
 
 def _unequal(

@@ -8,7 +8,7 @@ from functools import partial
 
 from django.apps import apps
 
-from billing.rollups.services import ROLLUP_TABLES, fill_days, make_months
+from billing.rollups.services import ROLLUP_TABLES, add_up_days, fill_days
 from portal.operations.seeding.indexes import without_indexes
 from portal.operations.seeding.plan import Say, Size
 from portal.operations.seeding.sessions import Task, run_together
@@ -30,4 +30,4 @@ def make_rollups(size: Size, say: Say, *, beside: Sequence[Task]) -> None:
     starts = [size.start + timedelta(days=number) for number in range(0, size.days + 1, days_at_once)]
     with without_indexes(*ROLLUP_TABLES, say=say):
         run_together([*beside, *(partial(fill, table, first) for first in starts for table in ROLLUP_TABLES)], say)
-    make_months(size.start, size.end + timedelta(days=1))
+    add_up_days(size.start, size.end + timedelta(days=1))
