@@ -30,8 +30,12 @@ def transfer(*, organization: Organization, to: Member, actor: Member) -> None:
     """
     if to.organization_id != organization.id or to.id == actor.id:
         raise NotPossible(_("Choose another member of this organization to hand it over to."))
-    # The owners' rows are locked in one order, as where one leaves: it never is without an owner.
-    list(Member.objects.select_for_update().filter(organization=organization).order_by("id"))
+    # The rows are locked in one order, as where one leaves: it never is without an owner.
+    roles = dict(
+        Member.objects.select_for_update().filter(organization=organization).order_by("id").values_list("id", "role")
+    )
+    if to.id not in roles or roles.get(actor.id) != Role.OWNER:
+        raise NotPossible(_("The members have changed meanwhile; reload the page and look again."))
     Member.objects.filter(id=to.id).update(role=Role.OWNER)
     Member.objects.filter(id=actor.id).update(role=Role.ADMIN)
     management.revoke_beyond(member=actor, role=Role.ADMIN, actor=actor.user)

@@ -21,6 +21,8 @@ from portal.limit_templates.services import apply_default
 from portal.organizations.models import Member, Organization, Project
 from portal.organizations.roles import Role
 from portal.quotas import snapshot
+from portal.quotas.models import Quota
+from portal.quotas.services import remove_quota
 from portal.users.models import User
 
 
@@ -263,9 +265,12 @@ def change_role(*, member: Member, role: Role, actor: User) -> None:
 
 @transaction.atomic
 def remove_member(*, member: Member, actor: User) -> None:
-    """Their API keys stay, since a key belongs to its project; their management keys act in their name, and end."""
+    """Their API keys stay, since a key belongs to its project; their management keys act in their name, and end. So do
+    the limits of all keys that they made: set one of the key, where it has to be held back."""
     if member.role == Role.OWNER:
         _require_another_owner(member)
+    for quota in Quota.objects.filter(member=member):
+        remove_quota(quota=quota, actor=actor, reason="The member left")
     record_event(
         organization_id=member.organization_id,
         actor=actor,

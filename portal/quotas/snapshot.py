@@ -67,8 +67,11 @@ def key(organization_id: int) -> str:
 
 def load(organization_id: int) -> Limits:
     """The limits as PostgreSQL has them. Two queries."""
-    organization = Organization.objects.only("suspended_at", "deletes_at", "time_zone").get(id=organization_id)
-    return _limits(organization, _quotas().filter(organization_id=organization_id))
+    return _limits(_organizations().get(id=organization_id), _quotas().filter(organization_id=organization_id))
+
+
+def _organizations() -> QuerySet[Organization]:
+    return Organization.objects.only("suspended_at", "deletes_at", "time_zone")
 
 
 def _quotas() -> QuerySet[Quota]:
@@ -134,41 +137,53 @@ def decode(organization_id: int, fields: Mapping[str, str]) -> Limits | None:
 
 
 def publish(organization_id: int) -> Limits:
-    """Writes the present limits and tells the gateways. Safe to repeat; call it after the change has committed."""
+    """Writes the present limits and tells the gateways. Safe to repeat; call it after the change has committed.
+
+    Of two at once the one that read first may write last: whoever has written looks again, and writes what is new.
+    """
     limits = load(organization_id)
-    with client().pipeline(transaction=True) as pipe:
-        pipe.hset(key(organization_id), mapping=encode(limits))  # type: ignore[arg-type]  # an invariant union
-        pipe.publish(LIMITS_CHANGED, str(organization_id))
-        pipe.execute()
-    return limits
+    while True:
+        with client().pipeline(transaction=True) as pipe:
+            pipe.hset(key(organization_id), mapping=encode(limits))  # type: ignore[arg-type]  # an invariant union
+            pipe.publish(LIMITS_CHANGED, str(organization_id))
+            pipe.execute()
+        written, limits = limits, load(organization_id)
+        if limits == written:
+            return limits
 
 
 def publish_all(batch_size: int = 500) -> int:
     """Re-publishes every organization, so that a lost write heals; returns how many."""
     count = 0
-    batch: list[Organization] = []
-    for organization in (
-        Organization.objects.only("suspended_at", "deletes_at", "time_zone").order_by("id").iterator(batch_size)
-    ):
-        batch.append(organization)
+    batch: list[int] = []
+    for organization_id in Organization.objects.order_by("id").values_list("id", flat=True).iterator(batch_size):
+        batch.append(organization_id)
         if len(batch) == batch_size:
             count += _publish_batch(batch)
             batch = []
     return count + _publish_batch(batch)
 
 
-def _publish_batch(organizations: list[Organization]) -> int:
-    if not organizations:
-        return 0
-    quotas: dict[int, list[Quota]] = {organization.id: [] for organization in organizations}
-    for quota in _quotas().filter(organization_id__in=list(quotas)):
-        quotas[quota.organization_id].append(quota)
+def _publish_batch(organization_ids: list[int]) -> int:
+    """Where a change came in between, it is published after all, as `publish` does."""
+    written = _load_batch(organization_ids)
     with client().pipeline(transaction=False) as pipe:
-        for organization in organizations:
-            fields = encode(_limits(organization, quotas[organization.id]))
-            pipe.hset(key(organization.id), mapping=fields)  # type: ignore[arg-type]  # an invariant union  # type: ignore[arg-type]  # an invariant union
+        for limits in written.values():
+            pipe.hset(key(limits.organization_id), mapping=encode(limits))  # type: ignore[arg-type]  # an invariant union
         pipe.execute()
-    return len(organizations)
+    for organization_id, limits in _load_batch(organization_ids).items():
+        if limits != written.get(organization_id):
+            publish(organization_id)
+    return len(written)
+
+
+def _load_batch(organization_ids: list[int]) -> dict[int, Limits]:
+    """As `load`, of many. Two queries, none for no organizations."""
+    quotas: dict[int, list[Quota]] = {organization_id: [] for organization_id in organization_ids}
+    for quota in _quotas().filter(organization_id__in=organization_ids):
+        quotas[quota.organization_id].append(quota)
+    organizations = _organizations().filter(id__in=organization_ids).order_by("id")
+    return {each.id: _limits(each, quotas[each.id]) for each in organizations}
 
 
 def read(organization_id: int) -> Limits:

@@ -54,6 +54,19 @@ class TestTransfer:
         with pytest.raises(NotPossible):
             lifecycle.transfer(organization=cast.organization, to=cyd, actor=ada)
 
+    def test_members_who_changed_meanwhile_are_looked_at_again(self, cast: Cast) -> None:
+        ada = Member.objects.get(user=cast.ada, organization=cast.organization)
+        ben, dee = Member.objects.get(user=cast.ben), Member.objects.get(user=cast.dee)
+        Member.objects.filter(id=ben.id).delete()
+        with pytest.raises(NotPossible):
+            lifecycle.transfer(organization=cast.organization, to=ben, actor=ada)
+        lifecycle.transfer(organization=cast.organization, to=dee, actor=ada)
+        # Sent twice: the second one was let in while the first was not done yet.
+        with pytest.raises(NotPossible):
+            lifecycle.transfer(organization=cast.organization, to=dee, actor=ada)
+        owners = Member.objects.filter(organization=cast.organization, role=Role.OWNER)
+        assert [owner.user for owner in owners] == [cast.dee]
+
 
 class TestDeletion:
     def _delete(self, cast: Cast, client: Client, name: str | None = None) -> Any:

@@ -19,6 +19,9 @@ from portal.errors import AlreadyMember, InvitationNotOpen, LastOwner, NameTaken
 from portal.organizations import invitations, services
 from portal.organizations.models import Invitation, Member, Project
 from portal.organizations.roles import Role
+from portal.quotas import snapshot
+from portal.quotas.models import QuotaKind, Window
+from portal.quotas.services import change_quota
 from tests.factories.portal import Cast, make_user
 
 Browser = Callable[..., Client]
@@ -37,6 +40,24 @@ class TestRoles:
         services.remove_member(member=Member.objects.get(user=cast.ada), actor=cast.ada)
         assert not Member.objects.filter(user=cast.ada).exists()
         assert AuditEvent.objects.filter(action="member.removed").count() == 1
+
+    def test_limits_of_who_leaves_end_at_once_and_on_record(
+        self, cast: Cast, django_capture_on_commit_callbacks: Callable[..., object]
+    ) -> None:
+        ben = Member.objects.get(user=cast.ben)
+        change_quota(
+            organization=cast.organization,
+            kind=QuotaKind.REQUESTS,
+            window=Window.DAY,
+            limit=5,
+            member=ben,
+            actor=cast.ada,
+        )
+        assert snapshot.publish(cast.organization.id).quotas
+        with django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
+            services.remove_member(member=ben, actor=cast.ada)
+        assert snapshot.read(cast.organization.id).quotas == ()
+        assert AuditEvent.objects.filter(action="quota.removed", subject_label__contains="ben@example.com").count() == 1
 
     def test_admin_cannot_make_or_remove_an_owner(self, cast: Cast, signed_in: Browser) -> None:
         client = signed_in(cast.dee)
@@ -82,6 +103,12 @@ class TestInvitations:
         assert cyd.post(link).status_code == 403
         assert Client().post(link).status_code == 403
         assert not Member.objects.filter(user=cast.cyd, organization=cast.organization).exists()
+
+    def test_subject_is_plain_text(self, cast: Cast, django_capture_on_commit_callbacks: Callable[..., object]) -> None:
+        theirs = Member.objects.get(user=cast.cyd).organization
+        with django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
+            invitations.invite(organization=theirs, email="eve@example.com", role=Role.VIEWER, actor=cast.cyd)
+        assert mail.outbox[-1].subject == "Cyd invites you to Cyd's organization"
 
     def test_token_is_not_stored(self, link: str) -> None:
         assert Invitation.objects.get().token_digest not in link

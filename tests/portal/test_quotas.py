@@ -100,6 +100,25 @@ class TestSnapshot:
         publish_snapshots()
         assert snapshot.client().exists(key)
 
+    @pytest.mark.parametrize("publisher", ["publish", "publish_all"])
+    def test_a_change_that_comes_in_between_is_not_written_over(
+        self, publisher: str, cast: Cast, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        loader = "load" if publisher == "publish" else "_load_batch"
+        load = getattr(snapshot, loader)
+
+        def overtaken(which: object) -> object:
+            found = load(which)
+            monkeypatch.setattr(snapshot, loader, load)
+            limit(cast, 200)
+            snapshot.publish(cast.organization.id)
+            return found
+
+        limit(cast, 100)
+        monkeypatch.setattr(snapshot, loader, overtaken)
+        snapshot.publish(cast.organization.id) if publisher == "publish" else snapshot.publish_all()
+        assert [each.limit for each in snapshot.read(cast.organization.id).quotas] == [200]
+
     def test_says_who_is_suspended(self, cast: Cast, django_capture_on_commit_callbacks: Callable[..., object]) -> None:
         with django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
             set_suspended(organization=cast.organization, is_suspended=True, actor=cast.oda, reason="unpaid")
