@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 from django.db import connection
 
-from billing.rollups.histograms import COUNT_BITS, Latency, percentile_ms, split
+from billing.rollups.divisions import EVERYTHING, Only
+from billing.rollups.histograms import COUNT_BITS, KIND_BITS, Latency, percentile_ms, split
 from billing.rollups.models import DAY_S, HOUR_S
-from billing.rollups.selectors import EVERYTHING, Only
+from billing.rollups.ranges import LOCAL_KEYS, by_days, by_hours, by_months, ceil, floor
 
 Step = Literal["hour", "day", "month", "total"]
 Group = Literal["total", "model", "project", "api_key", "end_user"]
@@ -20,10 +22,6 @@ PERCENTS = (50, 95)
 NOTHING = (None,) * len(PERCENTS)
 # Percentiles from records are those of the newest completed ones of a period, at most so many.
 RECORDS_READ = 50_000
-# Rollups by day, whose days are UTC's, serve what begins with one of these and has no steps, and where one border in so
-# many days is off by some hours.
-LONG = timedelta(days=100)
-
 # By latency and then by step: a value for each of PERCENTS, in milliseconds; None where nothing was measured.
 Percentiles = dict[Latency, dict[str, tuple[float | None, ...]]]
 
@@ -47,13 +45,27 @@ _COLUMNS: dict[Group, str] = {
     "end_user": "end_user",
 }
 _KEY = "array_position(%(keys)s::text[], COALESCE({column}::text, ''))"
+# What is counted of each part, and then of each step that the part is added to or taken from. No bucket holds as many
+# calls as an int.
 _SLOTS = f"""
-SELECT COALESCE(to_char(start AT TIME ZONE %(zone)s, %(form)s), ''), {{key}}, packed >> {COUNT_BITS},
-       SUM(packed & ((1::bigint << {COUNT_BITS}) - 1))::bigint
-  FROM billing_service_rollup rollup CROSS JOIN unnest(histogram) packed
- WHERE organization_id = %(organization_id)s AND grain_s = %(grain_s)s
-   AND start >= %(floor)s AND start < %(end)s {{only}}
- GROUP BY 1, 2, 3
+WITH parts AS (
+    SELECT * FROM unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[], %(grains_s)s::int[])
+        WITH ORDINALITY part (since, until, grain_s, part)
+), counted AS MATERIALIZED (
+    SELECT part, {{key}} AS place, packed >> {COUNT_BITS} AS slot,
+           SUM((packed & ((1::bigint << {COUNT_BITS}) - 1))::int) AS hits
+      FROM parts CROSS JOIN LATERAL (
+        SELECT model, histogram FROM billing_service_rollup rollup
+         WHERE organization_id = %(organization_id)s
+           AND (grain_s, start) >= (parts.grain_s, parts.since) AND (grain_s, start) < (parts.grain_s, parts.until)
+           {{only}}) found CROSS JOIN unnest(histogram) packed
+     WHERE packed >> {COUNT_BITS + KIND_BITS} = ANY(%(kinds)s)
+     GROUP BY 1, 2, 3
+)
+SELECT step, place, slot, SUM(sign * hits)::bigint
+  FROM unnest(%(steps)s::text[], %(parts)s::bigint[], %(signs)s::int[]) uses (step, part, sign)
+  JOIN counted USING (part)
+ GROUP BY 1, 2, 3 HAVING SUM(sign * hits) <> 0
 """  # noqa: S608 - constants only
 _RECORDS = """
 WITH newest AS (
@@ -65,10 +77,11 @@ WITH newest AS (
      ORDER BY started_at DESC LIMIT %(limit)s
 )
 SELECT (SELECT MIN(started_at) FROM newest HAVING COUNT(*) = %(limit)s),
-       step, place, percentile_cont(%(shares)s::float8[]) WITHIN GROUP (ORDER BY ttft_ms),
-       percentile_cont(%(shares)s::float8[]) WITHIN GROUP (ORDER BY duration_ms)
+       step, place, {measured}
   FROM newest GROUP BY step, place
 """
+_MEASURED = "percentile_cont(%(shares)s::float8[]) WITHIN GROUP (ORDER BY {column})"
+_RECORD_COLUMNS = {Latency.TTFT: "ttft_ms", Latency.E2E: "duration_ms"}
 
 
 def over_time(
@@ -81,63 +94,110 @@ def over_time(
     keys: Sequence[str] = ("",),
     time_zone: str = "UTC",
     only: Only = EVERYTHING,
+    kinds: Sequence[Latency] = MEASURED,
 ) -> Measured:
-    """TTFT and E2E of completed calls, for each of the groups `keys`; `total` steps have the key "". One query.
+    """TTFT and E2E of completed calls, or one of them, of each of the groups `keys`; `total` steps have the key "".
+    One query.
 
-    Of models, and of all together, from hourly rollups (daily ones for more than 100 days), some seconds behind and
-    exact to a histogram's bucket. Of a project, key or end user exactly, from the newest RECORDS_READ records of what
-    it is narrowed to by `only`: `since` says where those begin.
+    Of models, and of all together, from rollups, some seconds behind, exact to a histogram's bucket and to the hour in
+    which a step begins. Of a project, key or end user exactly, from the newest RECORDS_READ records of what it is
+    narrowed to by `only`: `since` says where those begin.
     """
-    parameters: dict[str, Any] = {
-        "organization_id": organization_id,
-        "start": start,
-        "end": end,
-        "zone": time_zone,
-        "form": _FORMS[step],
-        "keys": list(keys),
-        **only.parameters,
-    }
     key = _KEY.format(column=_COLUMNS[group_by])
-    is_rolled = group_by in ("total", "model") and only.is_of_models
-    return (_from_rollups if is_rolled else _from_records)(key, keys, only, parameters)
+    parameters: dict[str, Any] = {"organization_id": organization_id, "keys": list(keys), **only.parameters}
+    if group_by in ("total", "model") and only.is_of_models:
+        parts = _parts(_steps(start, end, step, ZoneInfo(time_zone)))
+        return _from_rollups(key, keys, only, kinds, parameters | parts.parameters)
+    parameters |= {"start": start, "end": end, "zone": time_zone, "form": _FORMS[step]}
+    return _from_records(key, keys, only, kinds, parameters)
 
 
-def _from_rollups(key: str, keys: Sequence[str], only: Only, parameters: dict[str, Any]) -> Measured:
-    start, end = parameters["start"], parameters["end"]
-    is_of_whole_days = parameters["form"] == _FORMS["total"] and start.timestamp() % DAY_S == 0
-    grain_s = DAY_S if is_of_whole_days or end - start > LONG else HOUR_S
-    floor = datetime.fromtimestamp(start.timestamp() // grain_s * grain_s, UTC)
+def _steps(start: datetime, end: datetime, step: Step, zone: ZoneInfo) -> Iterator[tuple[str, datetime, datetime]]:
+    """Names and whole hours."""
+    since, until = floor(start, HOUR_S), ceil(end, HOUR_S)
+    if step == "total":
+        yield "", since, until
+        return
+    cut = {
+        "hour": lambda: by_hours(since, until),
+        "day": lambda: by_days(since, until, zone),
+        "month": lambda: by_months(since, until, zone),
+    }
+    for first, last in cut[step]():
+        yield f"{first.astimezone(zone):{LOCAL_KEYS[step]}}", ceil(first, HOUR_S), ceil(last, HOUR_S)
+
+
+@dataclass
+class _Parts:
+    """Ranges of rollups, and the steps that they are added to or taken from."""
+
+    ranges: dict[tuple[datetime, datetime, int], int] = field(default_factory=dict)
+    uses: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def use(self, step: str, since: datetime, until: datetime, grain_s: int, sign: int = 1) -> None:
+        if since < until:
+            part = self.ranges.setdefault((since, until, grain_s), len(self.ranges) + 1)
+            self.uses.append((step, part, sign))
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        starts, ends, grains_s = ([part[place] for part in self.ranges] for place in range(3))
+        steps, parts, signs = ([use[place] for use in self.uses] for place in range(3))
+        return {"starts": starts, "ends": ends, "grains_s": grains_s, "steps": steps, "parts": parts, "signs": signs}
+
+
+def _parts(steps: Iterator[tuple[str, datetime, datetime]]) -> _Parts:
+    """A step is the UTC days nearest to it, with the hours that these lack and without those that are too many: at most
+    twelve on each side, which two steps share, instead of all its hours."""
+    parts = _Parts()
+    for step, since, until in steps:
+        first, last = (floor(moment + timedelta(seconds=DAY_S / 2), DAY_S) for moment in (since, until))
+        if first >= last or until - since < timedelta(hours=12):
+            parts.use(step, since, until, HOUR_S)
+            continue
+        parts.use(step, first, last, DAY_S)
+        parts.use(step, since, first, HOUR_S)
+        parts.use(step, first, since, HOUR_S, -1)
+        parts.use(step, last, until, HOUR_S)
+        parts.use(step, until, last, HOUR_S, -1)
+    return parts
+
+
+def _from_rollups(
+    key: str, keys: Sequence[str], only: Only, kinds: Sequence[Latency], parameters: dict[str, Any]
+) -> Measured:
     with connection.cursor() as cursor:
-        cursor.execute(
-            _SLOTS.format(key=key, only=only.where("rollup")), {**parameters, "grain_s": grain_s, "floor": floor}
-        )
+        cursor.execute(_SLOTS.format(key=key, only=only.where("rollup")), {**parameters, "kinds": list(kinds)})
         slots: dict[tuple[int | None, str], dict[int, int]] = {}
         for step, place, slot, count in cursor.fetchall():
             slots.setdefault((place, step), {})[slot] = count
-    found = _empty(keys)
+    found = _empty(keys, kinds)
     for (place, step), counts in slots.items():
         if place is not None:
-            kinds = split(counts)
+            buckets = split(counts)
             for kind, steps in found[keys[place - 1]].items():
-                steps[step] = tuple(percentile_ms(kinds[kind], percent) for percent in PERCENTS)
+                steps[step] = tuple(percentile_ms(buckets[kind], percent) for percent in PERCENTS)
     return Measured(found)
 
 
-def _from_records(key: str, keys: Sequence[str], only: Only, parameters: dict[str, Any]) -> Measured:
+def _from_records(
+    key: str, keys: Sequence[str], only: Only, kinds: Sequence[Latency], parameters: dict[str, Any]
+) -> Measured:
     shares = [percent / 100 for percent in PERCENTS]
+    measured = ", ".join(_MEASURED.format(column=_RECORD_COLUMNS[kind]) for kind in kinds)
     with connection.cursor() as cursor:
         cursor.execute(
-            _RECORDS.format(key=key, only=only.where("record")),
+            _RECORDS.format(key=key, only=only.where("record"), measured=measured),
             {**parameters, "shares": shares, "limit": RECORDS_READ},
         )
         rows = cursor.fetchall()
-    found = _empty(keys)
-    for _, step, place, *measured in rows:
+    found = _empty(keys, kinds)
+    for _, step, place, *by_kind in rows:
         if place is not None:
-            for (_, steps), values in zip(found[keys[place - 1]].items(), measured, strict=True):
+            for (_, steps), values in zip(found[keys[place - 1]].items(), by_kind, strict=True):
                 steps[step] = tuple(values or NOTHING)
     return Measured(found, rows[0][0] if rows else None)
 
 
-def _empty(keys: Sequence[str]) -> dict[str, Percentiles]:
-    return {key: {kind: {} for kind in MEASURED} for key in keys}
+def _empty(keys: Sequence[str], kinds: Sequence[Latency]) -> dict[str, Percentiles]:
+    return {key: {kind: {} for kind in kinds} for key in keys}

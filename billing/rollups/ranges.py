@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 from billing.rollups.models import DAY_S, HOUR_S
 
 HOUR = timedelta(hours=1)
-# Python's form of what the same groups are told apart by.
-LOCAL_KEYS = {"hour": "%Y-%m-%d %H", "day": "%Y-%m-%d", "month": "%Y-%m"}
+# What steps are called, as Python says it of a local time.
+LOCAL_KEYS = {"hour": "%Y-%m-%dT%H:00", "day": "%Y-%m-%d", "month": "%Y-%m"}
 
 
 class Split(NamedTuple):
@@ -27,7 +27,7 @@ def split(start: datetime, end: datetime, step: str, zone: ZoneInfo, grains_s: S
         return Split([(start, end)], [])
     raw = [(start, first), (last, end)]
     if not step:
-        return Split(raw, list(cover(first, last, grains_s)))
+        return Split(raw, list(_cover(first, last, grains_s)))
     rolled = []
     for hour in _divided_hours(first, last, LOCAL_KEYS[step], zone):
         raw.append((hour, hour + HOUR))
@@ -37,24 +37,24 @@ def split(start: datetime, end: datetime, step: str, zone: ZoneInfo, grains_s: S
     rolled = [part for part in rolled if part[0] < part[1]]
     if step == "month":
         months = [month for since, until, _ in rolled for month in by_months(since, until, zone)]
-        rolled = [part for since, until in months for part in cover(since, until, grains_s)]
+        rolled = [part for since, until in months for part in _cover(since, until, grains_s)]
     if step == "day":
-        rolled = [part for since, until, _ in rolled for part in by_local_days(since, until, zone)]
+        rolled = [part for since, until, _ in rolled for part in _by_local_days(since, until, zone)]
     return Split(raw, rolled)
 
 
-def cover(since: datetime, until: datetime, grains_s: Sequence[int]) -> Iterator[tuple[datetime, datetime, int]]:
+def _cover(since: datetime, until: datetime, grains_s: Sequence[int]) -> Iterator[tuple[datetime, datetime, int]]:
     """Whole hours from rollups as long as they fit, the longest first."""
     if since >= until:
         return
     grain_s, *shorter = grains_s
     first, last = ceil(since, grain_s), floor(until, grain_s)
     if first >= last:
-        yield from cover(since, until, shorter)
+        yield from _cover(since, until, shorter)
         return
     yield first, last, grain_s
-    yield from cover(since, first, shorter)
-    yield from cover(last, until, shorter)
+    yield from _cover(since, first, shorter)
+    yield from _cover(last, until, shorter)
 
 
 def by_months(since: datetime, until: datetime, zone: ZoneInfo) -> Iterator[tuple[datetime, datetime]]:
@@ -66,17 +66,30 @@ def by_months(since: datetime, until: datetime, zone: ZoneInfo) -> Iterator[tupl
         since = border
 
 
-def by_local_days(since: datetime, until: datetime, zone: ZoneInfo) -> Iterator[tuple[datetime, datetime, int]]:
-    """Days where the zone's are UTC's, hours where they are not; neighbours together."""
-    first, grain_s = since, 0
+def by_days(since: datetime, until: datetime, zone: ZoneInfo) -> Iterator[tuple[datetime, datetime]]:
+    """Cut at the local days' borders."""
     while since < until:
         day = since.astimezone(zone).date() + timedelta(days=1)
-        border = min(datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC), until)
-        grain_of_day_s = DAY_S if since == floor(since, DAY_S) and border == since + timedelta(days=1) else HOUR_S
+        border = datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)
+        yield since, min(border, until)
+        since = border
+
+
+def by_hours(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
+    while since < until:
+        yield since, since + HOUR
+        since += HOUR
+
+
+def _by_local_days(since: datetime, until: datetime, zone: ZoneInfo) -> Iterator[tuple[datetime, datetime, int]]:
+    """Days where the zone's are UTC's, hours where they are not; neighbours together."""
+    first, grain_s = since, 0
+    for day, border in by_days(since, until, zone):
+        grain_of_day_s = DAY_S if day == floor(day, DAY_S) and border == day + timedelta(days=1) else HOUR_S
         if grain_s not in (0, grain_of_day_s):
-            yield first, since, grain_s
-            first = since
-        since, grain_s = border, grain_of_day_s
+            yield first, day, grain_s
+            first = day
+        grain_s = grain_of_day_s
     if grain_s:
         yield first, until, grain_s
 

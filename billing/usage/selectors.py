@@ -10,7 +10,8 @@ from uuid import UUID
 
 from django.db.models import BigIntegerField, Count, F, Func, Q, QuerySet, Sum
 
-from billing.rollups.selectors import EVERYTHING, Only, Ranking, UsageSum, costs, over_time, ranking, summary
+from billing.rollups.divisions import EVERYTHING, Only
+from billing.rollups.selectors import Leaders, Ranking, UsageSum, costs, leaders, over_time, ranking, summary
 from billing.usage.models import RecordStatus, UsageAdjustment, UsageRecord
 from billing.usage.request_ids import ATTEMPTS, operation_of
 
@@ -18,6 +19,7 @@ __all__ = [
     "EVERYTHING",
     "Call",
     "FinishedCall",
+    "Leaders",
     "Only",
     "Ranking",
     "RecordCounts",
@@ -31,6 +33,7 @@ __all__ = [
     "costs",
     "counts_of",
     "finished_calls",
+    "leaders",
     "over_time",
     "ranking",
     "record",

@@ -186,20 +186,18 @@ class _Reading:
     def _split_sums(self, keys: list[str]) -> Series:
         """The largest groups, and all others in one."""
         assert self.chosen.split
-        ranking = self._largest()
-        found = self._over_time(self.chosen.split, [row.key for row in ranking.rows])
-        labels = labels_of(self.organization, self.chosen.split, [row.key for row in ranking.rows])
-        groups: list[tuple[str, dict[str, usage.UsageSum]]] = [
-            (labels[row.key], found[row.key]) for row in ranking.rows
-        ]
+        largest = self._largest()
+        found = self._over_time(self.chosen.split, largest.keys)
+        labels = labels_of(self.organization, self.chosen.split, largest.keys)
+        groups: list[tuple[str, dict[str, usage.UsageSum]]] = [(labels[key], found[key]) for key in largest.keys]
         if None in found:
-            groups.append((others(ranking.rest_count), found[None]))
+            groups.append((others(largest.rest_count), found[None]))
         return [(label, [_value(self.chosen.metric, sums.get(key)) for key in keys]) for label, sums in groups]
 
     def _latencies(self, keys: list[str]) -> Series:
         """The median and the 95th percentile; of groups, the 95th alone."""
         kind = LATENCIES[self.chosen.metric]
-        group_keys = [row.key for row in self._largest().rows] if self.chosen.split else [""]
+        group_keys = self._largest().keys if self.chosen.split else [""]
         found = latencies.over_time(
             self.organization.id,
             *self.period,
@@ -208,6 +206,7 @@ class _Reading:
             keys=group_keys,
             time_zone=self.zone,
             only=self.only,
+            kinds=(kind,),
         )
 
         if found.since is not None:
@@ -225,10 +224,10 @@ class _Reading:
         labels = labels_of(self.organization, self.chosen.split, group_keys)
         return [(f"{labels[key]} p{latencies.PERCENTS[-1]}", values(key, -1)) for key in group_keys]
 
-    def _largest(self) -> usage.Ranking:
+    def _largest(self) -> usage.Leaders:
         assert self.chosen.split
         only = self._counted
-        return usage.ranking(self.organization.id, *self.period, self.chosen.split, limit=SERIES_SHOWN, only=only)
+        return usage.leaders(self.organization.id, *self.period, self.chosen.split, limit=SERIES_SHOWN, only=only)
 
     def _over_time(self, group: str, keys: list[str]) -> dict[str | None, dict[str, usage.UsageSum]]:
         return usage.over_time(

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -23,6 +24,8 @@ from portal.operator import selectors as operator
 from portal.operator.forms import PeriodForm
 from portal.pages import operator_page
 
+MISMATCHES_SHOWN = 50
+
 
 @login_required
 def reconciliation(request: HttpRequest) -> HttpResponse:
@@ -30,8 +33,11 @@ def reconciliation(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     last_month = f"{now.replace(day=1) - timedelta(days=1):%Y-%m}"
     found = operator.reconciled(now)
+    page = Paginator(found.mismatches, MISMATCHES_SHOWN).get_page(request.GET.get("page"))
     context = {
         **{each.name: getattr(found, each.name) for each in fields(found)},
+        "page": page,
+        "mismatches": operator.mismatch_rows(page.object_list),
         "rates": found.days,
         "days": operator.RECONCILIATION_DAYS,
         "most": operator.ORGANIZATIONS_SHOWN,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -165,7 +166,7 @@ class Reconciled:
 
     days: list[DayRate]
     differing: list[tuple[OrganizationRate, Organization | None]]
-    mismatches: list[MismatchRow]
+    mismatches: list[Mismatch]
     all: Counts
 
 
@@ -175,24 +176,28 @@ def reconciled(now: datetime) -> Reconciled:
     period = reconciliation.read_period(start, now)
     days = reconciliation.day_rates(period)
     differing = reconciliation.organization_rates(period, limit=ORGANIZATIONS_SHOWN)
-    found = reconciliation.mismatches(period, now=now)
-    ids = {rate.organization_id for rate in differing} | {mismatch.organization_id for mismatch in found}
-    by_id = organizations.organizations_by_id(sorted(number for number in ids if number))
-    compared = comparison.compare([row.request_id for row in found])
+    by_id = organizations.organizations_by_id(
+        sorted(rate.organization_id for rate in differing if rate.organization_id)
+    )
     return Reconciled(
         days=list(reversed(days)),
         differing=[(rate, by_id.get(rate.organization_id or 0)) for rate in differing],
-        mismatches=[
-            MismatchRow(
-                row,
-                MISMATCH_LABELS[row.match_class],
-                by_id.get(row.organization_id or 0),
-                compared.get(row.request_id),
-            )
-            for row in found
-        ],
+        mismatches=reconciliation.mismatches(period, now=now),
         all=reconciliation.together(days),
     )
+
+
+def mismatch_rows(mismatches: Sequence[Mismatch]) -> list[MismatchRow]:
+    """With both accounts of each."""
+    ids = {row.organization_id for row in mismatches if row.organization_id}
+    by_id = organizations.organizations_by_id(sorted(ids))
+    compared = comparison.compare([row.request_id for row in mismatches])
+    return [
+        MismatchRow(
+            row, MISMATCH_LABELS[row.match_class], by_id.get(row.organization_id or 0), compared.get(row.request_id)
+        )
+        for row in mismatches
+    ]
 
 
 def compared_call(request_id: UUID, now: datetime) -> MismatchRow | None:

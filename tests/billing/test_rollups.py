@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import uuid
 from collections.abc import Callable
@@ -15,13 +16,15 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from billing.accounts.models import BillingAccount
-from billing.rollups import histograms, selectors, services
+from billing.rollups import histograms, latencies, selectors, services
+from billing.rollups.divisions import EVERYTHING, Only
 from billing.rollups.histograms import Latency
 from billing.rollups.models import (
     ALL_ORGANIZATIONS,
     EndUserRollup,
     KeyRollup,
     MonthRollup,
+    ProjectRollup,
     RollupPending,
     ServiceRollup,
     UsageRollup,
@@ -130,8 +133,8 @@ class TestSums:
             )
             assert from_summary(ada, start, end, group, zone) == expected, group
 
-    @pytest.mark.parametrize("only", [selectors.EVERYTHING, selectors.Only(model="m"), selectors.Only(api_key_id=1)])
-    def test_whole_days_of_keys_and_endings_are_exact(self, ada: BillingAccount, only: selectors.Only) -> None:
+    @pytest.mark.parametrize("only", [EVERYTHING, Only(model="m"), Only(api_key_id=1)])
+    def test_whole_days_of_keys_and_endings_are_exact(self, ada: BillingAccount, only: Only) -> None:
         """They are read from other rollups than the hours at the edges, and than the rest of the groups."""
         scatter(ada, 30)
         services.take_pending(now=NOW)
@@ -211,10 +214,10 @@ class TestRanking:
 
 
 class TestOverTime:
-    @pytest.mark.parametrize("only", [selectors.EVERYTHING, selectors.Only(model="m"), selectors.Only(project_id=1)])
+    @pytest.mark.parametrize("only", [EVERYTHING, Only(model="m"), Only(project_id=1)])
     @pytest.mark.parametrize(("zone", "step"), [("UTC", "day"), ("Asia/Tokyo", "day"), ("UTC", "hour")])
     def test_keys_and_all_other_keys_are_exact_by_step(
-        self, ada: BillingAccount, only: selectors.Only, zone: str, step: str
+        self, ada: BillingAccount, only: Only, zone: str, step: str
     ) -> None:
         scatter(ada, 30)
         services.take_pending(now=NOW)
@@ -231,6 +234,83 @@ class TestOverTime:
             ada.organization_id, start, end, step, group_by="api_key", keys=["1"], time_zone=zone, only=only
         )
         assert {key: {at: sums.cost_nano for at, sums in steps.items()} for key, steps in found.items()} == expected
+
+    @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kathmandu"])
+    @pytest.mark.parametrize("group", ["project", "end_user"])
+    def test_days_of_a_zone_add_up_for_projects_and_end_users(self, ada: BillingAccount, group: str, zone: str) -> None:
+        scatter(ada, 30)
+        services.take_pending(now=NOW)
+        scatter(ada, 10, seed=2)
+        start, end = EVE - timedelta(days=3, minutes=7), EVE + timedelta(minutes=41, seconds=3)
+        [asked] = selectors.leaders(ada.organization_id, start, end, group, limit=1).keys
+        expected: dict[str | None, dict[str, int]] = {asked: {}}
+        for record in UsageRecord.objects.filter(started_at__gte=start, started_at__lt=end):
+            steps = expected.setdefault(asked if KEYS[group](record) == asked else None, {})
+            at = record.started_at.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d")
+            steps[at] = steps.get(at, 0) + int(record.cost_nano or 0)
+        found = selectors.over_time(
+            ada.organization_id, start, end, "day", group_by=group, keys=[asked], time_zone=zone
+        )
+        assert {key: {at: sums.cost_nano for at, sums in steps.items()} for key, steps in found.items()} == expected
+
+
+class TestLongRanges:
+    @pytest.mark.parametrize("group", ["total", "project", "api_key", "end_user", "month"])
+    def test_ninety_days_are_exact_from_the_longest_rollups_that_fit(self, ada: BillingAccount, group: str) -> None:
+        price = make_price(at=EVE - timedelta(days=300))
+        for number in range(0, 100, 3):
+            make_calls(
+                ada,
+                price,
+                started_at=EVE - timedelta(days=number, hours=number % 7),
+                api_key_id=number % 4 or None,
+                project_id=number % 3 + 1,
+                end_user=("", "eve")[number % 2],
+                prompt_tokens=1000 + number,
+            )
+        services.take_pending(now=NOW)
+        make_calls(ada, price, started_at=EVE - timedelta(days=40), api_key_id=1, project_id=1)
+        assert set(KeyRollup.objects.values_list("grain_s", flat=True)) == {86_400, 28 * 86_400}
+        assert set(ProjectRollup.objects.values_list("grain_s", flat=True)) == {3600, 86_400, 7 * 86_400}
+        start, end = EVE - timedelta(days=90, minutes=13), EVE
+        key = KEYS.get(group, lambda record: f"{record.started_at:%Y-%m}")
+        assert from_summary(ada, start, end, group) == from_records(ada, start, end, key)
+        found = selectors.ranking(ada.organization_id, start, end, group, limit=1)
+        [total] = selectors.summary(ada.organization_id, start, end)
+        rows = [*found.rows, *([found.rest] if found.rest else [])]
+        assert sum(row.requests for row in rows) == total.requests
+        assert sum(row.cost_nano for row in rows) == total.cost_nano
+        assert 1 + found.rest_count == len(selectors.summary(ada.organization_id, start, end, group))
+
+    def test_sums_are_exact_beyond_an_int(self, ada: BillingAccount) -> None:
+        """Costs are added up in halves, corrections below zero among them."""
+        price = make_price(input_nano=10**15, cached_input_nano=10**15, output_nano=10**15)
+        ids = [make_calls(ada, price, api_key_id=key, started_at=EVE, completion_tokens=9)[0] for key in (1, 1, 2)]
+        record = UsageRecord.objects.get(request_id=ids[0])
+        adjust_record(record=record, status="completed", counts=Counts(1000, 900, 2, 0), key="k", reason="r", now=NOW)
+        expected = {row.key: row.cost_nano for row in selectors.summary(ada.organization_id, EVE, NOW, "api_key")}
+        assert selectors.costs(ada.organization_id, EVE, NOW, "api_key") == expected
+        assert min(expected.values()) > 2**32
+
+
+class TestLatencies:
+    @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/Los_Angeles", "Pacific/Auckland"])
+    @pytest.mark.parametrize("step", ["hour", "day", "month", "total"])
+    def test_a_steps_calls_are_those_of_its_hours(self, ada: BillingAccount, zone: str, step: latencies.Step) -> None:
+        """Read from days, with the hours at their edges added or taken away."""
+        scatter(ada, 80)
+        services.take_pending(now=NOW)
+        start, end = (EVE - timedelta(days=3)).replace(minute=0), EVE.replace(minute=0)
+        form = {"hour": "%Y-%m-%dT%H:00", "day": "%Y-%m-%d", "month": "%Y-%m", "total": ""}[step]
+        taken: dict[str, list[float]] = {}
+        for record in UsageRecord.objects.filter(started_at__gte=start, started_at__lt=end, status="completed"):
+            taken.setdefault(record.started_at.astimezone(ZoneInfo(zone)).strftime(form), []).append(record.duration_ms)
+        found = latencies.over_time(ada.organization_id, start, end, step, time_zone=zone).groups[""][Latency.E2E]
+        assert set(found) == set(taken)
+        for key, durations in taken.items():
+            for percent, measured in zip(latencies.PERCENTS, found[key], strict=True):
+                rank = sorted(durations)[max(0, math.ceil(len(durations) * percent / 100) - 1)]
+                assert rank / 1.19 <= measured <= rank * 1.19
 
 
 class TestTaking:
@@ -371,7 +451,6 @@ class TestRebuilding:
         call_command("rebuild_rollups", **options)
         call_command("rebuild_rollups", compare=True, **options)
 
-
     def test_a_damaged_month_is_named_and_made_again_from_its_days(self) -> None:
         ada = make_account(credit_nano=100 * USD)
         make_calls(ada, make_price(), 3, started_at=EVE)
@@ -390,7 +469,7 @@ class TestRebuilding:
 def rows() -> list[object]:
     """Of every rollup, what it holds."""
     found = []
-    for model in (UsageRollup, KeyRollup, EndUserRollup, MonthRollup, ServiceRollup):
+    for model in (UsageRollup, ProjectRollup, KeyRollup, EndUserRollup, MonthRollup, ServiceRollup):
         names = [field.attname for field in model._meta.concrete_fields]
         found.append(sorted(tuple(map(repr, row)) for row in model.objects.values_list(*names)))
     return found

@@ -25,6 +25,7 @@ from billing.rollups import services as rollups
 from billing.usage.services import finish_records, open_records
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Model
+from portal.operator import reconciliation_views
 from portal.operator.models import InvoiceRun, RunOutcome
 from portal.operator.services import execute_run
 from portal.users.models import User
@@ -186,6 +187,20 @@ def test_a_call_without_a_receipt_shows_ours_alone(cast: Cast, signed_in: Browse
     assert (row.mismatch.request_id, row.comparison.receipt, row.comparison.difference) == (request_id, None, None)
     assert row.comparison.record.cost_nano == 333_000
     assert "No receipt has come" in row.explanation
+
+
+def test_mismatches_stand_on_pages_and_every_one_is_on_one(
+    cast: Cast, signed_in: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account, price, now = make_account(credit_nano=10**9), make_price(), timezone.now()
+    made = set(make_calls(account, price, 5, started_at=now))
+    monkeypatch.setattr(reconciliation_views, "MISMATCHES_SHOWN", 2)
+    browser, address = signed_in(cast.oda), reverse("portal:operator_reconciliation")
+    pages = [browser.get(address, {"page": number}) for number in (1, 2, 3)]
+    shown = [[row.mismatch.request_id for row in page.context["mismatches"]] for page in pages]
+    assert [len(ids) for ids in shown] == [2, 2, 1]
+    assert {each for ids in shown for each in ids} == made
+    assert "?page=2" in pages[0].content.decode()
 
 
 def test_the_running_month_stays_open(cast: Cast, signed_in: Browser) -> None:

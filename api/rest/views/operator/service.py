@@ -104,7 +104,7 @@ class Reconciliation(OperatorView):
             "all": found.all,
             "days": found.days,
             "organizations": [_named(rate, tenant) for rate, tenant in found.differing],
-            "mismatches": [_mismatch(row) for row in found.mismatches],
+            "mismatches": [_mismatch(row) for row in selectors.mismatch_rows(found.mismatches)],
             "closes": periods.closes(),
         }
         return Response(ReconciliationSerializer(shown).data)
