@@ -181,6 +181,11 @@ operator_paths: list[URLPattern | URLResolver] = [
         name="operator_limit_template_default",
     ),
     path(
+        "limit-templates/<int:template_id>/retirement",
+        operator_limits.LimitTemplateRetirement.as_view(),
+        name="operator_limit_template_retirement",
+    ),
+    path(
         "limit-templates/<int:template_id>/organizations",
         operator_limits.LimitTemplateUses.as_view(),
         name="operator_limit_template_uses",

@@ -140,6 +140,7 @@ operator_pages: list[URLPattern | URLResolver] = [
     path("limit-templates/<int:template_id>", limit_templates.template, name="operator_limit_template"),
     path("limit-templates/<int:template_id>/change", limit_templates.change, name="operator_limit_template_change"),
     path("limit-templates/<int:template_id>/default", limit_templates.default, name="operator_limit_template_default"),
+    path("limit-templates/<int:template_id>/retire", limit_templates.retire, name="operator_limit_template_retire"),
     path("limit-templates/<int:template_id>/apply", limit_templates.apply, name="operator_limit_template_apply"),
     path(
         "limit-templates/<int:template_id>/trial/<slug:slug>",

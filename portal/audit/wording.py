@@ -99,6 +99,8 @@ ACTIONS: dict[str, Text] = {
     "limit_template.default_set": _("changed what new organizations begin with:"),
     "limit_template.applied": _("applied a limit template to"),
     "limit_template.withdrawn": _("took the limit template away from"),
+    "limit_template.retired": _("retired the limit template"),
+    "limit_template.restored": _("brought back the limit template"),
     "limit_template.run_started": _("began to apply to many the limit template"),
     "invoice_run.started": _("started the invoice run"),
     "invoice_run.retried": _("tried again in the invoice run"),

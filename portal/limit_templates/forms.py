@@ -187,5 +187,9 @@ class ApplyForm(SelectionForm):
     reason = forms.CharField(max_length=300, help_text=_("Kept in the audit log of each organization."))
 
 
+class RetirementForm(forms.Form):
+    reason = forms.CharField(max_length=300, help_text=_("Kept in the audit log."))
+
+
 class WithdrawalForm(forms.Form):
     reason = forms.CharField(max_length=300, help_text=_("The organization sees it in its audit log."))

@@ -16,20 +16,29 @@ from portal.quotas.models import LimitFields
 
 
 class LimitTemplate(models.Model):
-    """At most one is the default: what new organizations begin with."""
+    """At most one is the default: what new organizations begin with. A retired one is given to nobody any more, while
+    those who have it keep it."""
 
     name = models.CharField(max_length=60, unique=True)
     is_default = models.BooleanField(default=False)
+    retired_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
         app_label = "portal"
         constraints = [
             models.UniqueConstraint(fields=["is_default"], condition=Q(is_default=True), name="limit_template_default"),
+            models.CheckConstraint(
+                condition=Q(is_default=False) | Q(retired_at=None), name="limit_template_default_is_not_retired"
+            ),
         ]
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_retired(self) -> bool:
+        return self.retired_at is not None
 
 
 class TemplateVersion(models.Model):

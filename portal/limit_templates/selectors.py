@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.db.models import Count, QuerySet
+from django.db.models import Count, F, QuerySet
 
 from portal.limit_templates.models import LimitTemplate, TemplateRun, TemplateUse, TemplateVersion
+from portal.operator.models import RunState
 from portal.organizations.models import Organization
 from portal.organizations.selectors import search_organizations
 
@@ -30,10 +31,24 @@ class TemplateRow:
 
 
 def templates() -> list[TemplateRow]:
-    """By name. Four queries."""
-    found = LimitTemplate.objects.order_by("name").prefetch_related("versions__limits", "versions__created_by")
+    """By name, the retired ones last. Four queries."""
+    ordered = LimitTemplate.objects.order_by(F("retired_at").desc(nulls_first=True), "name")
+    found = ordered.prefetch_related(
+        "versions__limits", "versions__created_by"
+    )
     counts = dict(TemplateUse.objects.values_list("version").annotate(count=Count("organization")))
     return [_row(template, counts) for template in found]
+
+
+def offered() -> list[TemplateRow]:
+    """Those that organizations can still be given."""
+    return [row for row in templates() if not row.template.is_retired]
+
+
+def is_running(template: LimitTemplate) -> bool:
+    """Whether a run still gives it to organizations."""
+    over = (RunState.FINISHED, RunState.FAILED)
+    return TemplateRun.objects.filter(version__template=template).exclude(state__in=over).exists()
 
 
 def template_row(template: LimitTemplate) -> TemplateRow:

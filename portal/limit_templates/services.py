@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from contextlib import suppress
 from functools import partial
 
 from django.db import IntegrityError, transaction
@@ -53,8 +54,8 @@ def change_template(
     *, template: LimitTemplate, name: str, content: Content, actor: User, reason: str = ""
 ) -> TemplateVersion:
     """A new version, the newest from now on; whoever uses the template keeps theirs. The present one if nothing else
-    is said. Raises NameTaken."""
-    template = LimitTemplate.objects.select_for_update().get(id=template.id)
+    is said. Raises NameTaken, and NotPossible for a retired template."""
+    template = _locked(template)
     newest = selectors.newest_version(template)
     before, after = {"name": template.name}, {"name": name}
     if before != after:
@@ -101,7 +102,10 @@ def _write_version(template: LimitTemplate, number: int, content: Content, actor
 
 @transaction.atomic
 def set_default(*, template: LimitTemplate, is_default: bool, actor: User) -> None:
-    """New organizations begin with the default; the one before is none any more. A repeat changes nothing."""
+    """New organizations begin with the default; the one before is none any more. A repeat changes nothing. Raises
+    NotPossible for a retired template."""
+    if is_default:
+        _locked(template)
     before = LimitTemplate.objects.select_for_update().filter(is_default=True).first()
     if (before == template) == is_default:
         return
@@ -117,6 +121,44 @@ def set_default(*, template: LimitTemplate, is_default: bool, actor: User) -> No
     )
 
 
+def _locked(template: LimitTemplate) -> LimitTemplate:
+    found = LimitTemplate.objects.select_for_update().get(id=template.id)
+    if found.is_retired:
+        raise _retired(found)
+    return found
+
+
+def _retired(template: LimitTemplate) -> NotPossible:
+    return NotPossible(_("%(name)s is retired. Bring it back first.") % {"name": template.name})
+
+
+@transaction.atomic
+def retire_template(*, template: LimitTemplate, actor: User, reason: str) -> None:
+    """It is given to nobody any more, new organizations included; who has it keeps its limits and its discount until
+    another is applied or it is taken away. `restore_template` undoes it. A repeat changes nothing.
+
+    Raises NotPossible while a run still gives it to organizations.
+    """
+    found = LimitTemplate.objects.select_for_update().get(id=template.id)
+    if found.is_retired:
+        return
+    if selectors.is_running(found):
+        raise NotPossible(_("A run still gives it to organizations. Retire it when that is over."))
+    if found.is_default:
+        set_default(template=found, is_default=False, actor=actor)
+    LimitTemplate.objects.filter(id=found.id).update(retired_at=timezone.now())
+    record_event(organization_id=None, actor=actor, action="limit_template.retired", subject=found, reason=reason)
+
+
+@transaction.atomic
+def restore_template(*, template: LimitTemplate, actor: User, reason: str) -> None:
+    """A retired template can be given again; the default it is not any more. A repeat changes nothing."""
+    if LimitTemplate.objects.filter(id=template.id, retired_at__isnull=False).update(retired_at=None):
+        record_event(
+            organization_id=None, actor=actor, action="limit_template.restored", subject=template, reason=reason
+        )
+
+
 @transaction.atomic
 def apply_template(
     *, organization: Organization, version: TemplateVersion, actor: User | None, reason: str = ""
@@ -124,8 +166,11 @@ def apply_template(
     """The organization has this version from its next call on: its limits, and if it names them the credit limit and
     the discount. False, and nothing is changed, where that is so already.
 
-    What was used of a limit in its window stays counted. Without an actor the service itself does it.
+    What was used of a limit in its window stays counted. Without an actor the service itself does it. Raises
+    NotPossible for a retired template.
     """
+    if LimitTemplate.objects.filter(id=version.template_id, retired_at__isnull=False).exists():
+        raise _retired(version.template)
     effect = _locked_effect(organization, version)
     if not effect.changes and effect.use is not None and effect.use.version_id == version.id:
         return False
@@ -179,7 +224,10 @@ def withdraw_template(*, organization: Organization, actor: User, reason: str) -
 def apply_default(organization: Organization) -> None:
     """What a new organization begins with, where an operator has said so."""
     template = selectors.default_template()
-    if template is not None:
+    if template is None:
+        return
+    # One that is retired at this moment is no default any more.
+    with suppress(NotPossible):
         apply_template(organization=organization, version=selectors.newest_version(template), actor=None)
 
 
@@ -240,8 +288,10 @@ def _change_discount(effect: Effect, actor: User | None, reason: str) -> int | N
 def start_run(*, version: TemplateVersion, search: str, uses: str, actor: User, reason: str) -> TemplateRun:
     """Queues the version's way to all organizations that are selected. A second one changes nothing more.
 
-    Raises NotPossible for a version that is not the newest: somebody has changed the template meanwhile.
+    Raises NotPossible for a version that is not the newest: somebody has changed the template meanwhile; and for a
+    retired template.
     """
+    _locked(version.template)
     require_newest(version)
     run = TemplateRun.objects.create(
         version=version,

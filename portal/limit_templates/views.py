@@ -20,6 +20,7 @@ from portal.limit_templates.effects import effects, trials
 from portal.limit_templates.forms import (
     ApplyForm,
     ChangeForm,
+    RetirementForm,
     SelectionForm,
     TemplateForm,
     WithdrawalForm,
@@ -79,6 +80,8 @@ def change(request: HttpRequest, template_id: int) -> HttpResponse:
             )
         except NameTaken as error:
             form.add_error("name", str(error))
+        except NotPossible as error:
+            form.add_error(None, str(error))
         else:
             messages.success(request, _("%(version)s is saved.") % {"version": version})
             if data["move"] == "move":
@@ -119,6 +122,7 @@ def template(request: HttpRequest, template_id: int) -> HttpResponse:
         "page": page,
         "currency": selectors.only_currency(),
         "selection": SelectionForm(),
+        "retirement": RetirementForm(),
     }
     return operator_page(request, SECTION, "portal/limit_templates/template.html", context)
 
@@ -129,7 +133,11 @@ def default(request: HttpRequest, template_id: int) -> HttpResponse:
     actor = access.require_operator(request.user)
     found = rows.limit_template(template_id)
     is_default = request.POST.get("is_default") == "1"
-    services.set_default(template=found, is_default=is_default, actor=actor)
+    try:
+        services.set_default(template=found, is_default=is_default, actor=actor)
+    except NotPossible as error:
+        messages.error(request, str(error))
+        return redirect("portal:operator_limit_template", template_id)
     messages.success(
         request,
         _("New organizations begin with %(name)s.") % {"name": found.name}
@@ -140,10 +148,38 @@ def default(request: HttpRequest, template_id: int) -> HttpResponse:
 
 
 @login_required
+@require_POST
+def retire(request: HttpRequest, template_id: int) -> HttpResponse:
+    """Retires, or brings back when it is retired."""
+    actor = access.require_operator(request.user)
+    found = rows.limit_template(template_id)
+    form = RetirementForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, _("Say why."))
+        return redirect("portal:operator_limit_template", template_id)
+    reason = form.cleaned_data["reason"]
+    try:
+        if request.POST.get("is_retired") == "1":
+            services.retire_template(template=found, actor=actor, reason=reason)
+            done = _("%(name)s is retired. Who has it keeps it.")
+        else:
+            services.restore_template(template=found, actor=actor, reason=reason)
+            done = _("%(name)s can be given again.")
+    except NotPossible as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, done % {"name": found.name})
+    return redirect("portal:operator_limit_template", template_id)
+
+
+@login_required
 def apply(request: HttpRequest, template_id: int) -> HttpResponse:
     """GET shows what the newest version would change for those selected; POST gives it to them."""
     actor = access.require_operator(request.user)
     found = rows.limit_template(template_id)
+    if found.is_retired:
+        messages.error(request, _("%(name)s is retired. Bring it back first.") % {"name": found.name})
+        return redirect("portal:operator_limit_template", template_id)
     version = selectors.newest_version(found)
     if request.method == "POST":
         form = ApplyForm(request.POST)

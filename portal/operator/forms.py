@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from portal.amounts import read_nano
+from portal.operator.tenants import Order, State, TenantFilters
 
 
 class DialogForm(forms.Form):
@@ -16,6 +17,24 @@ class DialogForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("auto_id", f"{type(self).__name__.lower()}-%s")
         super().__init__(*args, **kwargs)
+
+
+class TenantFilterForm(forms.Form):
+    """From the address; what it does not know counts as not said."""
+
+    q = forms.CharField(
+        required=False,
+        max_length=200,
+        label=_("Search"),
+        widget=forms.TextInput({"type": "search", "placeholder": _("Name, slug or member's address")}),
+    )
+    state = forms.ChoiceField(required=False, label=_("State"), choices=[("", _("All")), *State.choices])
+    order = forms.ChoiceField(required=False, label=_("Order"), choices=Order.choices)
+
+    def filters(self) -> TenantFilters:
+        self.is_valid()
+        data = self.cleaned_data
+        return TenantFilters(data.get("q", ""), data.get("state", ""), data.get("order") or Order.NEWEST.value)
 
 
 class CreditForm(DialogForm):

@@ -24,9 +24,9 @@ from portal.billing_pages import periods, services
 from portal.catalog import selectors as catalog
 from portal.catalog import status
 from portal.limit_templates import selectors as limit_templates
-from portal.operator import rows
+from portal.operator import rows, tenants
 from portal.operator import selectors as operator
-from portal.operator.forms import ActingForm, CreditForm, SuspensionForm, TermsForm
+from portal.operator.forms import ActingForm, CreditForm, SuspensionForm, TenantFilterForm, TermsForm
 from portal.organizations import selectors
 from portal.organizations import services as organization_services
 from portal.organizations.models import Organization
@@ -55,11 +55,19 @@ def overview(request: HttpRequest) -> HttpResponse:
 @login_required
 def organizations(request: HttpRequest) -> HttpResponse:
     access.require_operator(request.user)
-    search = request.GET.get("q", "").strip()
-    page = Paginator(selectors.search_organizations(search), PAGE_SIZE).get_page(request.GET.get("page"))
-    balances = {row.organization_id: row for row in ledger.balances([row.id for row in page])}
-    with_balances = [(organization, balances.get(organization.id)) for organization in page]
-    context = {"page": page, "rows": with_balances, "search": search}
+    now, form = timezone.now(), TenantFilterForm(request.GET)
+    filters = form.filters()
+    page = Paginator(tenants.tenants(filters, now=now), PAGE_SIZE).get_page(request.GET.get("page"))
+    ids = [organization.id for organization in page]
+    balances = {row.organization_id: row for row in ledger.balances(ids)}
+    spent = tenants.spent_this_month(ids, now=now)
+    context = {
+        "page": page,
+        "rows": [(each, balances.get(each.id), spent.get(each.id, 0)) for each in page],
+        "form": form,
+        "is_filtered": bool(filters.search or filters.state),
+        "month": f"{tenants.month_start(now):%Y-%m}",
+    }
     return operator_page(request, "operator_organizations", "portal/operator/organizations.html", context)
 
 
@@ -86,7 +94,7 @@ def _organization_page(request: HttpRequest, organization: Organization, **forms
         "suspension_form": SuspensionForm(),
         "acting_form": ActingForm(),
         "template_use": limit_templates.use_of(organization),
-        "templates": limit_templates.templates(),
+        "templates": limit_templates.offered(),
     }
     status = 400 if any(form.errors for form in forms.values()) else 200
     return operator_page(

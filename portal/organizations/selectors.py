@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from billing.usage import selectors as usage
@@ -90,7 +91,10 @@ def open_invitations(organization: Organization) -> list[Invitation]:
 
 def search_organizations(text: str = "") -> QuerySet[Organization]:
     """Newest first, with the number of members; `text` is part of a name, a slug or a member's address."""
-    found = Organization.objects.annotate(member_count=Count("members", distinct=True)).order_by("-id")
+    # Counted for the rows of a page alone: a join would group all organizations first.
+    members = Member.objects.filter(organization=OuterRef("id")).order_by().values("organization")
+    found = Organization.objects.annotate(member_count=Coalesce(Subquery(members.values(count=Count("id"))), 0))
+    found = found.order_by("-id")
     if text:
         by_address = Member.objects.filter(user__email__icontains=text).values("organization_id")
         found = found.filter(Q(name__icontains=text) | Q(slug__icontains=text) | Q(id__in=by_address))

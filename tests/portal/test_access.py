@@ -119,6 +119,7 @@ OPERATOR_POST_ONLY = {
     "operator_event_replay",
     "operator_key_revoke",
     "operator_limit_template_default",
+    "operator_limit_template_retire",
     "operator_limit_template_withdraw",
 }
 PUBLIC = {"front", "models"}
@@ -228,6 +229,7 @@ OPERATOR_REST: dict[str, str] = {
     "operator_limit_templates": "GET post",
     "operator_limit_template": "GET put",
     "operator_limit_template_default": "put",
+    "operator_limit_template_retirement": "put",
     "operator_limit_template_uses": "GET",
     "operator_limit_template_preview": "POST",
     "operator_limit_template_runs": "GET post",

@@ -364,6 +364,57 @@ class TestPages:
         assert "took the limit template away from" in audit
 
 
+class TestRetiring:
+    def test_it_is_given_to_nobody_any_more_and_who_has_it_keeps_it(self, cast: Cast, trial: LimitTemplate) -> None:
+        give(trial, cast)
+        services.set_default(template=trial, is_default=True, actor=cast.oda)
+        services.retire_template(template=trial, actor=cast.oda, reason="replaced")
+        services.retire_template(template=trial, actor=cast.oda, reason="again")
+        trial.refresh_from_db()
+        assert (trial.is_retired, trial.is_default) == (True, False)
+        assert imposed(cast.organization) == {REQUESTS: 60, SPEND: 25 * DOLLAR}
+        assert selectors.offered() == []
+        new = create_organization(owner=cast.cyd, name="New")
+        assert imposed(new) == {}
+        refused = "Trial is retired. Bring it back first."
+        for act in (
+            lambda: give(trial, cast, new),
+            lambda: services.start_run(version=newest(trial), search="", uses="", actor=cast.oda, reason="all"),
+            lambda: services.set_default(template=trial, is_default=True, actor=cast.oda),
+            lambda: services.change_template(template=trial, name="Trial", content=content(1), actor=cast.oda),
+        ):
+            with pytest.raises(NotPossible, match=refused):
+                act()
+        services.withdraw_template(organization=cast.organization, actor=cast.oda, reason="left")
+        services.restore_template(template=trial, actor=cast.oda, reason="wanted")
+        assert give(trial, cast)
+        assert newest(trial).number == 1
+        events = AuditEvent.objects.filter(action__in=["limit_template.retired", "limit_template.restored"])
+        assert list(events.order_by("id").values_list("reason", flat=True)) == ["replaced", "wanted"]
+
+    def test_not_while_a_run_gives_it(self, cast: Cast, trial: LimitTemplate) -> None:
+        run = services.start_run(version=newest(trial), search="", uses="", actor=cast.oda, reason="all")
+        with pytest.raises(NotPossible, match="when that is over"):
+            services.retire_template(template=trial, actor=cast.oda, reason="replaced")
+        services.execute_run(run.id)
+        services.retire_template(template=trial, actor=cast.oda, reason="replaced")
+
+    def test_page_asks_why_and_offers_the_way_back(self, cast: Cast, trial: LimitTemplate, signed_in: Browser) -> None:
+        give(trial, cast)
+        browser, page = signed_in(cast.oda), reverse("portal:operator_limit_template", args=[trial.id])
+        retire = reverse("portal:operator_limit_template_retire", args=[trial.id])
+        assert "Say why." in browser.post(retire, {"is_retired": "1"}, follow=True).content.decode()
+        shown = browser.post(retire, {"is_retired": "1", "reason": "replaced"}, follow=True).content.decode()
+        assert "it is given to nobody any more. Organizations that have it (1) keep its limits" in shown
+        assert 'data-dialog="apply"' not in shown
+        apply = reverse("portal:operator_limit_template_apply", args=[trial.id])
+        assert browser.get(apply).headers["Location"] == page
+        tenant = reverse("portal:operator_organization", args=[cast.organization.slug])
+        assert f'href="{apply}' not in browser.get(tenant).content.decode()
+        shown = browser.post(retire, {"is_retired": "0", "reason": "wanted"}, follow=True).content.decode()
+        assert 'data-dialog="apply"' in shown
+
+
 class TestPaths:
     def test_a_program_does_the_same(self, cast: Cast, signed_in: Browser) -> None:
         browser = signed_in(cast.oda)
@@ -414,5 +465,10 @@ class TestPaths:
         assert (done["state"], done["changed"], done["percent"]) == ("finished", 1, 100)
         default = call("put", "limit_template_default", number, is_default=True)
         assert default.json()["is_default"] is True
+        retired = call("put", "limit_template_retirement", number, is_retired=True, reason="replaced")
+        assert (retired.json()["is_retired"], retired.json()["is_default"]) == (True, False)
+        refused = call("put", "organization_limit_template", slug, template_id=number, reason="agreed")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "not_possible")
+        call("put", "limit_template_retirement", number, is_retired=False, reason="wanted")
         assert call("delete", "organization_limit_template", slug, reason="left").status_code == 204
         assert not TemplateUse.objects.exists()

@@ -17,6 +17,8 @@ from django.utils import timezone
 from billing.invoices.models import Invoice
 from billing.ledger import selectors as ledger
 from billing.pricing.selectors import current_price, price_history
+from billing.rollups.services import take_pending
+from billing.usage.models import UsageRecord
 from portal.api_keys import secrets
 from portal.api_keys.models import ApiKey
 from portal.api_keys.selectors import find_active
@@ -27,6 +29,7 @@ from portal.catalog.models import Deployment, Model
 from portal.catalog.selectors import enabled_deployments, find_model, published_models
 from portal.operator.models import InvoiceRun, RunState
 from portal.operator.services import execute_run, start_run
+from portal.organizations.services import create_organization
 from portal.users.models import User
 from tests.factories.portal import Cast
 from tests.factories.usage import use
@@ -150,15 +153,47 @@ class TestOrganizations:
         client, page = signed_in(cast.oda), reverse("portal:operator_organizations")
         for text in ("analytical", "ben@example", "Engines"):
             found = client.get(page, {"q": text}).context["rows"]
-            assert [organization.name for organization, _ in found] == ["Analytical Engines"], text
+            assert [organization.name for organization, *_ in found] == ["Analytical Engines"], text
 
     def test_list_takes_the_same_queries_for_any_size(
         self, cast: Cast, signed_in: Browser, django_assert_num_queries: Any
     ) -> None:
         client = signed_in(cast.oda)
-        # Session, user, count, page, balances.
-        with django_assert_num_queries(5):
-            client.get(reverse("portal:operator_organizations"))
+        # Session, user, count, page, balances, spend.
+        for order in ("newest", "spent", "name"):
+            with django_assert_num_queries(6):
+                client.get(reverse("portal:operator_organizations"), {"order": order})
+
+    def test_list_is_ordered_by_what_was_spent_this_month(self, cast: Cast, model: Model, signed_in: Browser) -> None:
+        client, page = signed_in(cast.oda), reverse("portal:operator_organizations")
+        other = create_organization(owner=cast.cyd, name="Älteste")
+        key = issue(project=cast.project, name="laptop", actor=cast.ada).api_key
+        now = timezone.now()
+        use(key, model.name, completion_tokens=100_000, started_at=now, price_at=now)
+        use(key, model.name, completion_tokens=100_000, started_at=now - timedelta(days=32), price_at=now)
+        take_pending(now=now)
+        rows = client.get(page, {"order": "spent"}).context["rows"]
+        [record] = UsageRecord.objects.filter(started_at__gte=now)
+        assert (rows[0][0], rows[0][2]) == (cast.organization, record.cost_nano)
+        assert {nano for _each, _balance, nano in rows[1:]} == {0}
+        newest = client.get(page).context["rows"]
+        assert newest[0][0] == other
+        odd = client.get(page, {"order": "sideways", "state": "gone", "page": "-3"})
+        assert odd.context["rows"] == newest
+
+    def test_list_is_narrowed_to_a_state(self, cast: Cast, signed_in: Browser) -> None:
+        client, page = signed_in(cast.oda), reverse("portal:operator_organizations")
+        now, names = timezone.now(), ("active", "suspended", "closing", "closed")
+        for number, state in enumerate(names):
+            tenant = create_organization(owner=cast.cyd, name=f"{state} ones")
+            tenant.suspended_at = now if number else None
+            tenant.deletes_at = now if number > 1 else None
+            tenant.closed_at = now if number > 2 else None
+            tenant.save()
+        for state in names:
+            answer = client.get(page, {"state": state, "q": "ones"})
+            assert [each.name for each, *_ in answer.context["rows"]] == [f"{state} ones"]
+        assert "No organization fits" in client.get(page, {"state": "closed", "q": "active"}).content.decode()
 
 
 class TestInvoiceRun:

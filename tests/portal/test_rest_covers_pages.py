@@ -158,6 +158,7 @@ OPERATOR: dict[str, tuple[list[str] | Because | None, list[str] | Because | None
     "operator_limit_template": (["get limit_template", "get limit_template_uses", "get limit_template_runs"], None),
     "operator_limit_template_change": (["get limit_template"], ["put limit_template"]),
     "operator_limit_template_default": (None, ["put limit_template_default"]),
+    "operator_limit_template_retire": (None, ["put limit_template_retirement"]),
     "operator_limit_template_apply": (
         ["post limit_template_preview"],
         ["put organization_limit_template", "post limit_template_runs", "get limit_template_run"],

@@ -43,6 +43,9 @@ class TemplateSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField(source="template.id")
     name = serializers.CharField(source="template.name")
     is_default = serializers.BooleanField(source="template.is_default", help_text="New organizations begin with it.")
+    is_retired = serializers.BooleanField(
+        source="template.is_retired", help_text="It is given to nobody any more; who has it keeps it."
+    )
     version = serializers.IntegerField(source="version.number")
     limits = TemplateLimitSerializer(source="version.limits.all", many=True)
     credit_limit = NanoField(source="version.credit_limit_nano", allow_null=True, help_text="null: left as it is.")
@@ -71,6 +74,11 @@ class NewTemplateSerializer(serializers.Serializer[Any]):
 
 class DefaultSerializer(serializers.Serializer[Any]):
     is_default = serializers.BooleanField()
+
+
+class RetirementSerializer(serializers.Serializer[Any]):
+    is_retired = serializers.BooleanField()
+    reason = serializers.CharField(max_length=300)
 
 
 class TemplateUseSerializer(serializers.Serializer[Any]):

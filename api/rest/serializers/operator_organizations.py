@@ -9,6 +9,7 @@ from rest_framework import serializers
 from api.rest.serializers.access import OrganizationSerializer
 from api.rest.serializers.money import GrantSerializer, NanoField
 from billing.money import from_minor, to_decimal
+from portal.operator.tenants import state_of
 
 
 def minor_text(amount_minor: int, currency: str) -> str:
@@ -36,6 +37,8 @@ class TenantSerializer(OrganizationSerializer):
     members = serializers.IntegerField(source="member_count")
     currency = serializers.SerializerMethodField()
     available = serializers.SerializerMethodField(help_text="What a new call may hold.")
+    spent_this_month = serializers.SerializerMethodField(help_text="Of the month in UTC, some seconds behind.")
+    state = serializers.SerializerMethodField(help_text="active, suspended, closing (it can be restored) or closed.")
 
     def _balance(self, tenant: Any) -> Any:
         return self.context["balances"].get(tenant.id)
@@ -47,6 +50,12 @@ class TenantSerializer(OrganizationSerializer):
     def get_available(self, tenant: Any) -> str | None:
         balance = self._balance(tenant)
         return balance and f"{to_decimal(balance.available_nano):f}"
+
+    def get_spent_this_month(self, tenant: Any) -> str:
+        return f"{to_decimal(self.context['spent'].get(tenant.id, 0)):f}"
+
+    def get_state(self, tenant: Any) -> str:
+        return str(state_of(tenant).value)
 
 
 class TenantDetailSerializer(OrganizationSerializer):

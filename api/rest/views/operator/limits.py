@@ -16,6 +16,7 @@ from api.rest.serializers.operator_limits import (
     NewTemplateRunSerializer,
     NewTemplateSerializer,
     PreviewSerializer,
+    RetirementSerializer,
     SelectionSerializer,
     TemplateRunSerializer,
     TemplateSerializer,
@@ -109,6 +110,22 @@ class LimitTemplateDefault(OperatorView):
         template = rows.limit_template(template_id)
         wanted = read_body(DefaultSerializer(data=request.data))
         services.set_default(template=template, is_default=wanted["is_default"], actor=self.person)
+        return Response(_shown(rows.limit_template(template_id)))
+
+
+class LimitTemplateRetirement(OperatorView):
+    @extend_schema(
+        operation_id="operator_retire_limit_template",
+        tags=[TAG],
+        request=RetirementSerializer,
+        responses=TemplateSerializer,
+    )
+    def put(self, request: Request, template_id: int) -> Response:
+        """Give it to nobody any more: who has it keeps it. Or bring a retired one back."""
+        template = rows.limit_template(template_id)
+        wanted = read_body(RetirementSerializer(data=request.data))
+        act = services.retire_template if wanted["is_retired"] else services.restore_template
+        act(template=template, reason=wanted["reason"], actor=self.person)
         return Response(_shown(rows.limit_template(template_id)))
 
 

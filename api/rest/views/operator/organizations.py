@@ -31,11 +31,10 @@ from billing.fees import selectors as fees
 from billing.ledger import selectors as ledger
 from portal.billing_pages import services
 from portal.operator import finance_services as finance
-from portal.operator import rows, selectors
+from portal.operator import rows, selectors, tenants
 from portal.operator.finance_forms import ExemptionForm, FeeEndForm, FeeForm, RefundForm
-from portal.operator.forms import CreditForm, SuspensionForm, TermsForm
+from portal.operator.forms import CreditForm, SuspensionForm, TenantFilterForm, TermsForm
 from portal.organizations import services as organization_services
-from portal.organizations.selectors import search_organizations
 
 TAG = "operator: organizations"
 
@@ -53,18 +52,27 @@ class Tenants(OperatorView):
         TenantSerializer,
         tag=TAG,
         summary="Every organization with its balance, newest first",
-        filters=[OpenApiParameter("q", str, description="Part of a name, a slug or a member's address.")],
+        filters=[
+            OpenApiParameter("q", str, description="Part of a name, a slug or a member's address."),
+            OpenApiParameter("state", str, enum=tenants.State.values, description="All if not given."),
+        ],
     )
     def get(self, request: Request) -> Response:
-        load = by_id(search_organizations(request.query_params.get("q", "").strip()))
+        form = TenantFilterForm(request.query_params)
+        check_form(form)
+        now = timezone.now()
+        load = by_id(tenants.tenants(form.filters(), now=now))
 
-        def with_balances(after: int | None, limit: int) -> Any:
+        def with_money(after: int | None, limit: int) -> Any:
             found, following = load(after, limit)
-            balances.update({row.organization_id: row for row in ledger.balances([each.id for each in found])})
+            ids = [each.id for each in found]
+            balances.update({row.organization_id: row for row in ledger.balances(ids)})
+            spent.update(tenants.spent_this_month(ids, now=now))
             return found, following
 
         balances: dict[int, Any] = {}
-        return page(request, with_balances, TenantSerializer, balances=balances)
+        spent: dict[int, int] = {}
+        return page(request, with_money, TenantSerializer, balances=balances, spent=spent)
 
 
 def _tenant(slug: str) -> dict[str, Any]:
