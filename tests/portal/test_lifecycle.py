@@ -133,6 +133,15 @@ class TestAuditLog:
                 cursor.execute(statement)
         assert AuditEvent.objects.get(id=event.id).action == event.action
 
+    def test_database_refuses_to_empty_it(self, cast: Cast) -> None:
+        with connection.cursor() as cursor:
+            # Off for tests alone, whose runner empties tables.
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            cursor.execute("ALTER TABLE portal_auditevent ENABLE TRIGGER portal_auditevent_not_emptied")
+        with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("TRUNCATE portal_auditevent")
+        assert AuditEvent.objects.filter(organization=cast.organization).exists()
+
     def test_tells_from_where_and_through_which_key(self, cast: Cast, signed_in: Callable[..., Client]) -> None:
         browser = signed_in(cast.ada)
         address = reverse("portal:project_new", args=[cast.organization.slug])
