@@ -81,7 +81,8 @@ TABLE: dict[str, Row] = {
 class ApiError(Exception):
     """A refusal known before the first byte.
 
-    `code` is a key of TABLE; `wire_code`, if any, is shown to the caller in place of the table's.
+    `code` is a key of TABLE; `wire_code`, if any, is shown to the caller in place of the table's. `anthropic_message`
+    says the same to callers of Anthropic's API, where its clients wait for other words.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class ApiError(Exception):
         code: str,
         message: str,
         *,
+        anthropic_message: str | None = None,
         param: str | None = None,
         wire_code: str | None = None,
         headers: tuple[tuple[str, str], ...] = (),
@@ -99,6 +101,7 @@ class ApiError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+        self.anthropic_message = message if anthropic_message is None else redact(anthropic_message)
         self.param = param
         self.wire_code = wire_code
         self.headers = headers

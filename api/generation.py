@@ -22,6 +22,7 @@ from api.backends.choice import BROKEN, MAX_ATTEMPTS, RETRYABLE, Deployment
 from api.backends.stream import EventStream
 from api.errors import TABLE, ApiError
 from api.metering import GATEWAY_ID
+from api.protocols import messages, openai
 from api.protocols.request import GenerationRequest
 from billing.pricing.rating import hold_nano, rate
 from billing.pricing.selectors import PriceInfo
@@ -483,16 +484,17 @@ class _FailedStream:
 def refusal_of(failed: Failed) -> ApiError:
     """An engine's failure in the caller's terms."""
     message, param = failed.message, failed.fields.get("param")
-    if failed.code == "context_length_exceeded" and "prompt_tokens" in failed.fields:
-        prompt, context = failed.fields["prompt_tokens"], failed.fields.get("context_tokens")
-        message = (
-            f"This model's context is {context} tokens. The prompt has {prompt} and max_tokens asks for "
-            f"{failed.fields.get('max_tokens', '0')} more; shorten one of them."
-        )
+    anthropic_message = None
+    if failed.code == "context_length_exceeded":
+        # An upstream's refusal comes in its own words, without numbers.
+        anthropic_message = f"prompt is too long: {message}"
+        if "prompt_tokens" in failed.fields:
+            numbers = [int(failed.fields[name]) for name in ("prompt_tokens", "max_tokens", "context_tokens")]
+            message, anthropic_message = openai.context_exceeded(*numbers), messages.context_exceeded(*numbers)
         param = param or "messages"
     code = failed.code if failed.code in TABLE else "engine_error"
     if TABLE[code].openai_status >= 500 and code != "engine_overloaded":
         # What broke inside is for the operator's log, not for the caller.
         logger.warning("generation_failed code=%s message=%r", failed.code, failed.message)
         message = "The model's engine failed; try again."
-    return ApiError(code, message, param=param)
+    return ApiError(code, message, anthropic_message=anthropic_message, param=param)

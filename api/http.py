@@ -120,7 +120,7 @@ class Answer:
             status=status,
             type=row.openai_type if is_openai else row.anthropic_type,
             code=error.wire_code or row.openai_code,
-            message=error.message,
+            message=error.message if is_openai else error.anthropic_message,
             param=error.param,
             request_id=self.request_id,
         )

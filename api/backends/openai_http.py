@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
 from typing import Any
 from uuid import UUID
@@ -42,6 +43,11 @@ BUFFER_EVENTS = 10_000
 FRAME_LIMIT_BYTES = 16 * 1024 * 1024
 BYTES_PER_TOKEN = 4  # of a guess, until the upstream says
 
+# How OpenAI, vLLM, SGLang and llama.cpp say, in code, type or words, that a prompt does not fit.
+_TOO_LONG = re.compile(
+    r"context_length|exceed_context_size|(?:maximum|longer than the model's) context length|available context size",
+    re.IGNORECASE,
+)
 _FINISH_REASONS: dict[str, FinishReason] = {
     "stop": "eos", "length": "length", "tool_calls": "tool_calls", "function_call": "tool_calls",
     "content_filter": "content_filter",
@@ -251,7 +257,7 @@ class _Call:
         error = error if isinstance(error, dict) else {"message": str(error)}
         message = str(error.get("message") or f"status {status}")[:1000]
         fields = {"param": str(error["param"])} if error.get("param") else {}
-        if status == 400 and "context_length" in str(error.get("code")):
+        if status == 400 and _TOO_LONG.search(f"{error.get('code')} {error.get('type')} {message}"):
             code = "context_length_exceeded"
         elif status in (400, 413, 422):
             code = "invalid_request"

@@ -52,6 +52,11 @@ def refused(why: str) -> msgspec.Meta:
     )
 
 
+def named(name: str) -> msgspec.Meta:
+    """Mark a field of another API that is `name` in this one: without effect, it would surprise its sender."""
+    return refused(f"in this API it is '{name}'")
+
+
 def one_of(*words: str) -> msgspec.Meta:
     """Say in the OpenAPI document which words a text may be; `check_one_of` enforces it, with a better message."""
     return msgspec.Meta(extra_json_schema={"enum": list(words)})

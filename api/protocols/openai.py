@@ -19,6 +19,15 @@ def error_body(*, status: int, type: str, code: str | None, message: str, param:
     return orjson.dumps({"error": {"message": message, "type": type, "param": param, "code": code}})
 
 
+def context_exceeded(prompt_tokens: int, max_tokens: int, context_tokens: int) -> str:
+    """In OpenAI's own words: clients know by them that a conversation has to be shortened."""
+    return (
+        f"This model's maximum context length is {context_tokens} tokens. However, you requested "
+        f"{prompt_tokens + max_tokens} tokens ({prompt_tokens} in the messages, {max_tokens} in the completion). "
+        "Please reduce the length of the messages or completion."
+    )
+
+
 def error_frame(code: str, message: str) -> bytes:
     """The error event inside a started stream."""
     row = row_of(code)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from api.protocols.decoding import Count, Seed, TopK, ignored, one_of, refused
+from api.protocols.decoding import Count, Seed, TopK, ignored, named, one_of, refused
 from api.protocols.thinking import EFFORTS
 
 MAX_CHOICES = 8
@@ -132,6 +132,7 @@ class Body(Struct, kw_only=True):
     guided_regex: str | None = None
     guided_grammar: str | None = None
     # Accepted without effect, and never accepted.
+    max_output_tokens: Annotated[Any, named("max_completion_tokens")] = None
     verbosity: Annotated[
         Annotated[str, one_of("low", "medium", "high")] | None, ignored("the model has one verbosity")
     ] = None

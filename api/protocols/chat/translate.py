@@ -19,6 +19,7 @@ from api.protocols.chat.schema import (
 )
 from api.protocols.decoding import check_metadata, check_one_of
 from api.protocols.errors import BadRequest, missing, unsupported
+from api.protocols.media import tool_returned
 from api.protocols.request import Constraint, GenerationRequest, Message, Sampling, Tool, ToolCall, ToolChoice
 from api.protocols.thinking import template_options
 
@@ -27,6 +28,7 @@ ROLES: dict[str, Literal["system", "user", "assistant", "tool"]] = {
     "tool": "tool", "function": "tool",
 }  # fmt: skip
 VERBOSITIES = ("low", "medium", "high")
+_MEDIA_PARTS = {"image_url": "an image", "input_audio": "audio", "file": "a file"}
 
 
 def to_request(body: Body) -> GenerationRequest:
@@ -163,6 +165,8 @@ def _part_text(part: Part, role: str, path: str) -> str:
         if part.refusal is None:
             raise missing(f"{path}.refusal")
         return part.refusal
+    if part.type in _MEDIA_PARTS and ROLES[role] == "tool":
+        return tool_returned(_MEDIA_PARTS[part.type])
     raise unsupported(path, f"'{path}' is of type '{part.type}', and this model reads text only.", "Send text parts.")
 
 

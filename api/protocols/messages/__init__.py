@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from api.protocols.dialect import ErrorStyle
 from api.protocols.messages.parse import Parsed, parse, parse_count
-from api.protocols.messages.write import Writer, count_body, error_body, make_writer
+from api.protocols.messages.write import Writer, context_exceeded, count_body, error_body, make_writer
 
 __all__ = [
     "COUNT_PATHS",
@@ -13,6 +13,7 @@ __all__ = [
     "PATHS",
     "Parsed",
     "Writer",
+    "context_exceeded",
     "count_body",
     "error_body",
     "make_writer",

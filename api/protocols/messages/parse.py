@@ -10,6 +10,7 @@ import orjson
 
 from api.protocols.decoding import check_one_of, decode
 from api.protocols.errors import BadRequest, missing, unsupported
+from api.protocols.media import tool_returned
 from api.protocols.messages import schema
 from api.protocols.request import Constraint, GenerationRequest, Message, Sampling, Tool, ToolCall, ToolChoice
 from api.protocols.thinking import LEVELS
@@ -135,10 +136,27 @@ def _user(turn: schema.Turn, path: str, tool_names: dict[str, str]) -> list[Mess
 def _tool_result(block: schema.Block, path: str, tool_names: dict[str, str]) -> Message:
     if not block.tool_use_id:
         raise missing(f"{path}.tool_use_id")
-    text = _text(block.content or "", f"{path}.content")
+    text = _result_text(block.content or "", f"{path}.content")
     if block.is_error:
         text = f"Error: {text}" if text else "Error"
     return Message("tool", text, tool_call_id=block.tool_use_id, name=tool_names.get(block.tool_use_id))
+
+
+def _result_text(content: str | list[schema.Block], path: str) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(
+        tool_returned(f"{'an' if block.type == 'image' else 'a'} {block.type}")
+        if _is_media(block)
+        else _block_text(block, f"{path}[{index}]")
+        for index, block in enumerate(content)
+    )
+
+
+def _is_media(block: schema.Block) -> bool:
+    source = block.source
+    is_file = isinstance(source, schema.Source) and source.type not in ("text", "content")
+    return block.type == "image" or (block.type == "document" and is_file)
 
 
 def _assistant(turn: schema.Turn, path: str, tool_names: dict[str, str]) -> Message:
@@ -177,13 +195,19 @@ def _block_text(block: schema.Block, path: str) -> str:
         if block.text is None:
             raise missing(f"{path}.text")
         return block.text
+    if _is_media(block):
+        # Named as the API itself names it: by this path clients find the block, take it out and go on.
+        path = f"{path}.{block.type}"
+        what, remedy = ("an image", "") if block.type == "image" else ("a document", "Send it as a 'text' source.")
+        raise unsupported(path, f"'{path}' is {what}, and this model reads text only.", remedy)
     if block.type == "document":
         return _document_text(block, path)
+    if block.type == "tool_reference":
+        # What a client's tool search found. Every tool is shown to the model, deferred ones too.
+        return f"The tool '{block.tool_name}' can be called."
     if block.type == "search_result":
         source = block.source if isinstance(block.source, str) else ""
         return "\n".join(part for part in (block.title, source, _text(block.content or "", f"{path}.content")) if part)
-    if block.type == "image":
-        raise unsupported(path, f"'{path}' is an image, and this model reads text only.")
     raise unsupported(
         f"{path}.type",
         f"'{path}' is a block of type '{block.type}', which is not served.",
@@ -195,16 +219,9 @@ def _document_text(block: schema.Block, path: str) -> str:
     source = block.source
     if not isinstance(source, schema.Source):
         raise missing(f"{path}.source")
-    if source.type == "text" and source.data is not None:
-        text = source.data
-    elif source.type == "content" and source.content is not None:
-        text = _text(source.content, f"{path}.source.content")
-    else:
-        raise unsupported(
-            f"{path}.source",
-            f"'{path}' is a document from a '{source.type}' source, and this model reads text only.",
-            "Send it as a 'text' source.",
-        )
+    text = source.data if source.type == "text" else _text(source.content or "", f"{path}.source.content")
+    if text is None:
+        raise missing(f"{path}.source.data")
     return "\n".join(part for part in (block.title, block.context, text) if part)
 
 

@@ -27,6 +27,7 @@ class Block(Struct):
     name: str | None = None
     input: dict[str, Any] | None = None  # free form by nature
     tool_use_id: str | None = None
+    tool_name: str | None = None
     content: str | list[Block] | None = None
     is_error: bool | None = None
     thinking: str | None = None

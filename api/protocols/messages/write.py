@@ -231,5 +231,15 @@ def count_body(prompt_tokens: int) -> bytes:
     return orjson.dumps({"input_tokens": prompt_tokens})
 
 
+def context_exceeded(prompt_tokens: int, max_tokens: int, context_tokens: int) -> str:
+    """In Anthropic's own words: agents read the numbers, then compact the conversation or ask for a shorter answer."""
+    if prompt_tokens >= context_tokens:
+        return f"prompt is too long: {prompt_tokens} tokens > {context_tokens} maximum"
+    return (
+        f"input length and `max_tokens` exceed context limit: {prompt_tokens} + {max_tokens} > {context_tokens}, "
+        "decrease input length or `max_tokens` and try again"
+    )
+
+
 def error_body(*, status: int, type: str, code: str | None, message: str, param: str | None, request_id: str) -> bytes:
     return orjson.dumps({"type": "error", "error": {"type": type, "message": message}, "request_id": request_id})

@@ -9,6 +9,7 @@ import orjson
 
 from api.protocols.decoding import check_one_of, convert
 from api.protocols.errors import BadRequest, missing, unsupported
+from api.protocols.media import tool_returned
 from api.protocols.request import Message, ToolCall
 from api.protocols.responses.schema import Item, Part
 from api.protocols.responses.tools import flat_name
@@ -114,7 +115,7 @@ class Conversation:
             raise missing(f"{path}.output")
         if isinstance(item.output, dict):
             raise BadRequest(f"'{path}.output' must be a string or a list of parts.", f"{path}.output", "invalid_type")
-        text = _text(item.output, f"{path}.output")
+        text = _text(item.output, f"{path}.output", is_result=True)
         name = self._call_names[item.call_id]
         self.messages.append(Message("tool", text, tool_call_id=item.call_id, name=name))
 
@@ -147,13 +148,13 @@ def _reasoning_text(item: Item, path: str) -> str | None:
     return _text(item.summary, f"{path}.summary") if item.summary else None
 
 
-def _text(content: str | list[Part], path: str) -> str:
+def _text(content: str | list[Part], path: str, *, is_result: bool = False) -> str:
     if isinstance(content, str):
         return content
-    return "".join(_part_text(part, f"{path}[{index}]") for index, part in enumerate(content))
+    return "".join(_part_text(part, f"{path}[{index}]", is_result) for index, part in enumerate(content))
 
 
-def _part_text(part: Part, path: str) -> str:
+def _part_text(part: Part, path: str, is_result: bool) -> str:
     if part.type in _TEXT_PARTS:
         if part.text is None:
             raise missing(f"{path}.text")
@@ -161,6 +162,8 @@ def _part_text(part: Part, path: str) -> str:
     if part.type == "refusal":
         return part.refusal or ""
     if part.type in _MEDIA_PARTS:
+        if is_result:
+            return tool_returned(_MEDIA_PARTS[part.type])
         raise unsupported(path, f"'{path}' is {_MEDIA_PARTS[part.type]}, and this model reads text only.")
     raise unsupported(f"{path}.type", f"'{path}' is a part of the unknown type '{part.type}'.", "Use 'input_text'.")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from api.protocols.decoding import Count, ignored, one_of, refused
+from api.protocols.decoding import Count, ignored, named, one_of, refused
 from api.protocols.thinking import EFFORTS
 
 _ONLY_CHAT = "this API has no such field; Chat Completions honours it"
@@ -131,6 +131,10 @@ class Body(InputBody, kw_only=True):
     n: Annotated[Any, ignored(_ONLY_CHAT)] = None
     seed: Annotated[Any, ignored(_ONLY_CHAT)] = None
     logit_bias: Annotated[Any, ignored(_ONLY_CHAT)] = None
+    max_tokens: Annotated[Any, named("max_output_tokens")] = None
+    max_completion_tokens: Annotated[Any, named("max_output_tokens")] = None
+    response_format: Annotated[Any, named("text.format")] = None
+    reasoning_effort: Annotated[Any, named("reasoning.effort")] = None
     image: Annotated[Any, ignored("the models here read text only")] = None
 
 

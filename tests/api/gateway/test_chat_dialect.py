@@ -56,6 +56,18 @@ def test_roles_and_parts_become_plain_messages() -> None:
     assert request.messages[2].tool_calls[0].id == request.messages[3].tool_call_id == "c1"
 
 
+def test_media_that_a_tool_returned_are_told_to_the_model() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    before = [{"role": "user", "content": "look"}, {"role": "assistant", "tool_calls": [call]}]
+    result = {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "Here: "}, picture]}
+    messages = request_of(messages=[*before, result]).messages
+    assert messages is not None
+    assert messages[-1].content == "Here: [The tool returned an image, which you cannot see: you read text only.]"
+    refusal = refusal_of(messages=[{"role": "user", "content": [picture]}])
+    assert refusal.param == "messages[0].content[0]"
+
+
 def test_nulls_are_defaults() -> None:
     names = ("temperature", "top_p", "n", "stop", "logit_bias", "tools", "tool_choice", "seed", "max_tokens", "stream")
     assert request_of(**dict.fromkeys(names)) == request_of()
@@ -150,6 +162,7 @@ def test_response_formats_become_constraints(wanted: Any, kind: str | None) -> N
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "guided_regex"),
         ({"audio": {"voice": "x"}}, "audio"),
+        ({"max_output_tokens": 9}, "max_output_tokens"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"web_search_options": {"x": 1}}, "web_search_options"),
         ({"metadata": {str(i): "x" for i in range(17)}}, "metadata"),

@@ -96,7 +96,7 @@ def submit(backend: OpenAiBackend, **fields: Any) -> EventStream:
 
 async def read(stream: EventStream) -> list[Event]:
     events: list[Event] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while taken := await stream.next():
             events += taken
     return events
@@ -209,10 +209,18 @@ async def test_an_answer_of_another_shape_ends_the_stream(
     assert last.code == "upstream_error"
 
 
+VLLM_TOO_LONG = (
+    "This model's maximum context length is 8192 tokens. However, your request has 9000 input tokens. "
+    "Please reduce the length of the input messages."
+)
+
+
 @pytest.mark.parametrize(
     ("status", "error", "code"),
     [
         (400, {"error": {"message": "no", "code": "context_length_exceeded"}}, "context_length_exceeded"),
+        (400, {"error": {"message": VLLM_TOO_LONG, "type": "BadRequestError", "code": 400}}, "context_length_exceeded"),
+        (400, {"error": {"message": "no", "type": "exceed_context_size_error"}}, "context_length_exceeded"),
         (400, {"error": {"message": "bad field", "param": "top_k"}}, "invalid_request"),
         (401, {"error": {"message": "your key secret-of-upstream is wrong"}}, "upstream_error"),
         (404, {"error": {"message": "no such model"}}, "model_not_served"),
@@ -251,7 +259,7 @@ async def test_a_cancel_closes_the_upstream_connection(upstream: Upstream, backe
     assert isinstance(events[-1], Finished)
     assert events[-1].cancelled
     assert events[-1].usage.completion_tokens >= 3
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         await upstream.left.wait()
 
 

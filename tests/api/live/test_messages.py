@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import anthropic
@@ -124,6 +125,24 @@ def test_what_a_coding_agent_sends_is_served(account: Account) -> None:
     assert answer.status_code == 200, answer.text
     assert answer.json()["content"][-1]["text"] == "fine"
     assert account.http.head("/").status_code == 200
+
+
+def test_a_prompt_that_does_not_fit_is_refused_in_the_words_that_agents_act_on(account: Account) -> None:
+    """Claude Code reads the numbers: it asks again for a shorter answer, or compacts the conversation."""
+    client = client_of(account)
+    words = r"input length and `max_tokens` exceed context limit: (\d+) \+ (\d+) > (\d+)"
+    with pytest.raises(anthropic.BadRequestError, match=words) as refusal:
+        client.messages.create(model=MODEL, max_tokens=8190, messages=user("word " * 100))
+    (numbers,) = re.findall(words, refusal.value.message)
+    prompt_tokens, max_tokens, context_tokens = map(int, numbers)
+    assert (prompt_tokens, context_tokens) == (103, 8192)
+    # As many as the model may make, if that is less than was asked for.
+    assert prompt_tokens + max_tokens > context_tokens
+    room = context_tokens - prompt_tokens
+    assert client.messages.create(model=MODEL, max_tokens=room, messages=user("word " * 100)).stop_reason == "end_turn"
+    with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: 9003 tokens > 8192 maximum"):
+        client.messages.create(model=MODEL, max_tokens=10, messages=user("word " * 9000))
+    account.assert_books_agree()
 
 
 def test_the_same_prompt_costs_the_same_in_every_dialect(account: Account) -> None:

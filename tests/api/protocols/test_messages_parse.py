@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
@@ -96,6 +97,43 @@ def test_tool_result_may_be_empty() -> None:
     assert roles(messages=turns, tools=[TOOL])[-1] == ("tool", "")
 
 
+def test_media_that_a_tool_returned_are_told_to_the_model() -> None:
+    """Claude Code's Read gives pictures and PDF files back as they are; refused, they would end its session."""
+    blocks = [
+        {"type": "text", "text": "pic.png:"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AA=="}},
+        {"type": "tool_reference", "tool_name": "weather"},
+    ]
+    turns = [
+        USER,
+        assistant({"type": "tool_use", "id": "t", "name": "weather", "input": {}}),
+        user({"type": "tool_result", "tool_use_id": "t", "content": blocks}),
+    ]
+    lines = (roles(messages=turns, tools=[TOOL])[-1][1] or "").split("\n")
+    assert lines == [
+        "pic.png:",
+        "[The tool returned an image, which you cannot see: you read text only.]",
+        "[The tool returned a document, which you cannot see: you read text only.]",
+        "The tool 'weather' can be called.",
+    ]
+
+
+# What Claude Code 2.1 looks for in a 400, to take that kind of media out of the conversation and ask again.
+CLIENTS_PATH = re.compile(
+    r"messages[.[](\d+)[\].]+content[.[](\d+)[\].]+(?:tool_result[.[]content[.[]\d+[\].]+)?(image|document|pdf)"
+)
+
+
+@pytest.mark.parametrize("kind", ["image", "document"])
+def test_media_are_refused_by_a_path_that_clients_find(kind: str) -> None:
+    with pytest.raises(BadRequest) as refusal:
+        request(messages=[user({"type": "text", "text": "a"}, {"type": kind, "source": {"type": "base64"}})])
+    found = CLIENTS_PATH.search(refusal.value.message)
+    assert found is not None
+    assert found.groups() == ("0", "1", kind)
+
+
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
@@ -177,8 +215,8 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": [{"role": "user", "content": ""}]}, "messages[0].content", "empty"),
     ({"messages": [user({"type": "text", "text": ""})]}, "messages[0].content[0].text", "empty"),
     ({"messages": [user({"type": "text", "text": 5})]}, "messages[0].content[0].text", "a string"),
-    ({"messages": [user({"type": "text", "text": "a"}, IMAGE)]}, "messages[0].content[1]", "image"),
-    ({"messages": [user({"type": "document", "source": {"type": "url"}})]}, "messages[0].content[0].source", "text"),
+    ({"messages": [user({"type": "text", "text": "a"}, IMAGE)]}, "messages[0].content[1].image", "image"),
+    ({"messages": [user({"type": "document", "source": {"type": "url"}})]}, "messages[0].content[0].document", "text"),
     ({"messages": [user({"type": "server_tool_use"})]}, "messages[0].content[0].type", "server_tool_use"),
     ({"messages": [user({"type": "tool_result", "content": "x"})]}, "messages[0].content[0].tool_use_id", "Missing"),
     (

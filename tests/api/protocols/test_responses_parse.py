@@ -68,6 +68,17 @@ def test_calls_made_together_are_one_assistant_turn_with_its_reasoning() -> None
     assert (found[3].content, found[3].tool_call_id, found[3].name) == ("rain", "call_2", "weather")
 
 
+def test_media_that_a_tool_returned_are_told_to_the_model() -> None:
+    """Codex's view_image answers so."""
+    image = {"type": "input_image", "image_url": "data:image/png;base64,AA=="}
+    *_, last = conversation(
+        {"role": "user", "content": "Look"},
+        CALL,
+        {**OUTPUT, "output": [{"type": "input_text", "text": "Here: "}, image]},
+    )
+    assert last == ("tool", "Here: [The tool returned an image, which you cannot see: you read text only.]")
+
+
 def test_reasoning_sealed_by_another_service_is_dropped() -> None:
     item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAAABforeign"}
     assert conversation({"role": "user", "content": "a"}, item, {"role": "assistant", "content": "b"})[-1] == (
@@ -259,6 +270,10 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"text": {"verbosity": "loud"}}, "text.verbosity", "'low'"),
     ({"reasoning": {"effort": "huge"}}, "reasoning.effort", "'none'"),
     ({"reasoning": {"summary": "long"}}, "reasoning.summary", "'auto'"),
+    ({"max_tokens": 9}, "max_tokens", "'max_output_tokens'"),
+    ({"max_completion_tokens": 9}, "max_completion_tokens", "'max_output_tokens'"),
+    ({"response_format": {"type": "json_object"}}, "response_format", "'text.format'"),
+    ({"reasoning_effort": "low"}, "reasoning_effort", "'reasoning.effort'"),
     ({"temperature": 2.1}, "temperature", "at most 2"),
     ({"top_logprobs": 21}, "top_logprobs", "at most 20"),
     ({"max_output_tokens": 0}, "max_output_tokens", "at least 1"),
