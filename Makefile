@@ -82,7 +82,7 @@ messages: setup  ## Collect the texts of pages into portal/locale and compile wh
 lock: setup  ## Resolve pyproject.toml again into requirements.lock
 	@$(BIN)/uv pip compile pyproject.toml --quiet --all-extras --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
-assets:  ## Copy released scripts, styles and icons into static/vendor again (needs Node and npm; the result is committed)
+assets:  ## Build static/css, and copy released scripts, styles and icons into static/vendor (needs Node and npm; the result is committed)
 	@cd config/assets && npm ci --silent && npm run --silent build
 drill: setup  ## Kill the product's parts under 100,000 calls and compare every account; ARGS="--calls 3000" for a small one
 	@exec $(BIN)/python -m benchmarks.drill $(ARGS)

@@ -79,7 +79,7 @@ def _navigation() -> list[dict[str, Any]]:
     return [{"items": [operator]}, *groups]
 
 
-# The accent of static/css/tokens.css and its shades.
+# The accent of config/assets/css/tokens.css and its shades.
 _ACCENT = {
     "50": "#eef0ff",
     "100": "#e0e3ff",

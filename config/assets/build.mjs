@@ -1,6 +1,8 @@
-// Copies the released files of package-lock.json to where they are kept, joins the icons into one file, and leaves of the
-// typeface what pages use of it.
-import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+// Copies the released files of package-lock.json to where they are kept, builds the stylesheet, joins the icons into one file,
+// and leaves of the typeface what pages use of it.
+import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import subsetFont from "subset-font";
@@ -14,12 +16,21 @@ const COPIES = {
   "static/vendor/uplot": ["uplot/dist/uPlot.iife.min.js", "uplot/dist/uPlot.min.css", "uplot/LICENSE"],
   "static/vendor/inter": ["@fontsource-variable/inter/LICENSE"],
   "static/vendor/lucide": ["lucide-static/LICENSE"],
+  "static/vendor/tailwindcss": ["tailwindcss/LICENSE"],
   "tests/browser/vendor/axe-core": ["axe-core/axe.min.js", "axe-core/LICENSE"],
 };
 for (const [folder, paths] of Object.entries(COPIES)) {
   mkdirSync(join(root, folder), { recursive: true });
   for (const path of paths) copyFileSync(released(path), join(root, folder, path.split("/").at(-1)));
 }
+
+// The first line names what it was built of: tests/architecture/test_stylesheet.py compares it, since CI has no Node.
+const styles = join(here, "css");
+const sources = readdirSync(styles).sort().map((name) => readFileSync(join(styles, name)));
+const digest = createHash("sha256").update(Buffer.concat(sources)).digest("hex");
+const css = execFileSync(released(".bin/tailwindcss"), ["--minify", "--input", join(styles, "portal.css")], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
+mkdirSync(join(root, "static/css"), { recursive: true });
+writeFileSync(join(root, "static/css/portal.css"), `/* Built by make assets of config/assets/css, sha256 ${digest} */\n${css}`);
 
 // The sprite's first line, and a symbol for each name of icons.txt.
 const ATTRIBUTES =

@@ -8,28 +8,28 @@ from pathlib import Path
 
 from django.conf import settings
 
-_TOKEN = re.compile(r"^\s+--([\w-]+):\s*([^;]+);", re.MULTILINE)
+_TOKEN = re.compile(r"^\s+--([\w-]+):", re.MULTILINE)
 _SYMBOL = re.compile(r'<symbol id="([\w-]+)"')
 
 
-def _static(path: str) -> str:
-    return (Path(settings.BASE_DIR) / "static" / path).read_text()
+def _source(path: str) -> str:
+    return (Path(settings.BASE_DIR) / path).read_text()
 
 
 @cache
 def tokens() -> dict[str, list[str]]:
-    """Names by what they are: colours, text sizes and spaces, each in the file's order."""
+    """Names by what they are, each in the file's order: colours as utilities say them, text sizes and spaces."""
     found: dict[str, list[str]] = {"colours": [], "texts": [], "spaces": []}
-    for name, value in _TOKEN.findall(_static("css/tokens.css")):
-        if value.startswith(("light-dark(#", "#")):
-            found["colours"].append(name)
+    for name in _TOKEN.findall(_source("config/assets/css/tokens.css")):
+        if name.startswith("color-"):
+            found["colours"].append(name.removeprefix("color-"))
         elif name.startswith("text-"):
             found["texts"].append(name)
-        elif name.startswith("space-"):
+        elif name.startswith("spacing-"):
             found["spaces"].append(name)
     return found
 
 
 @cache
 def icons() -> list[str]:
-    return _SYMBOL.findall(_static("img/icons.svg"))
+    return _SYMBOL.findall(_source("static/img/icons.svg"))

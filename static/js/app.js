@@ -46,7 +46,7 @@
   };
   on("click", "[data-nav-toggle]", () => openNav(!root.classList.contains("nav-open")));
   on("click", "[data-nav-close]", () => openNav(false));
-  matchMedia("(min-width: 60.01rem)").addEventListener("change", () => sidebar && openNav(false));
+  matchMedia("(min-width: 60rem)").addEventListener("change", () => sidebar && openNav(false));
 
   // Menus close on a click elsewhere and on Escape.
   const closeMenus = (except) => {

@@ -72,7 +72,7 @@ const operationsCharts = (page, words) => {
     if (!limit) return;
     const bound = view.thresholds[limit];
     const at = series.findIndex(([label]) => label === limited);
-    box.children[at]?.classList.toggle("is-bad", last(series[at][1]) > bound);
+    box.children[at]?.classList.toggle("text-bad", last(series[at][1]) > bound);
     const entry = document.createElement("span");
     const swatch = document.createElement("span");
     swatch.className = "swatch-limit";

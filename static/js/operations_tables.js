@@ -24,7 +24,7 @@ const operationsTables = (page, words) => {
   const fill = (name, rows, empty) => {
     const body = page.querySelector(`[data-rows="${name}"]`);
     if (!rows.length) {
-      const cell = make("td", "faint", empty);
+      const cell = make("td", "text-faint", empty);
       cell.colSpan = 12;
       rows = [make("tr", "", cell)];
     }
@@ -52,16 +52,16 @@ const operationsTables = (page, words) => {
       const [className, label] = STATES[row.state];
       const isFull = row.kv !== null && row.kv > thresholds.kv;
       const queue = number("", print(whole, row.waiting));
-      if (row.is_queue_long) queue.classList.add("bad");
+      if (row.is_queue_long) queue.classList.add("text-bad");
       return make(
         "tr",
         "",
-        make("td", "name", link(row.page, row.name, "strong"), sub(row.address)),
+        make("td", "name", link(row.page, row.name, "font-semibold"), sub(row.address)),
         make("td", "", make("span", className, label), ...(row.error ? [sub(row.error)] : [])),
         number("", ...(row.running === null ? ["–"] : [`${whole(row.running)} / ${whole(row.capacity)}`, meter(row.running, row.capacity, false, gettext("Batch"))])),
         queue,
         number("wide", whole(row.streams)),
-        number(isFull ? "bad" : "", ...(row.kv === null ? ["–"] : [share(row.kv), meter(row.kv, 1, isFull, gettext("KV cache"))])),
+        number(isFull ? "text-bad" : "", ...(row.kv === null ? ["–"] : [share(row.kv), meter(row.kv, 1, isFull, gettext("KV cache"))])),
         number("wide", print((value) => exact.format(value), row.output_per_s)),
       );
     });
@@ -82,14 +82,14 @@ const operationsTables = (page, words) => {
   const groups = ({ groups: rows, thresholds }, group) =>
     rows.map((row) => {
       const isBad = row.failed_share > thresholds.failed_share;
-      const failed = number(isBad ? "bad" : "", print(share, row.failed_share));
+      const failed = number(isBad ? "text-bad" : "", print(share, row.failed_share));
       if (row.failed) failed.title = why(row.failures);
       const first = timing(row.ttft, { p95: "" });
-      if (row.ttft.p95 > thresholds.ttft) first[1].classList.add("bad");
+      if (row.ttft.p95 > thresholds.ttft) first[1].classList.add("text-bad");
       const name = make("td", "name", row.only ? link(only(group, row.only), row.name) : row.name);
       if (row.detail) name.append(sub(row.detail));
       if (isBad) name.append(sub(why(row.failures)));
-      if (row.page) name.append(" ", link(row.page, gettext("Open"), "small faint open"));
+      if (row.page) name.append(" ", link(row.page, gettext("Open"), "text-faint text-sm whitespace-nowrap"));
       return make(
         "tr",
         "",
@@ -108,14 +108,14 @@ const operationsTables = (page, words) => {
     rows.map(({ code, count, organizations }) => {
       const word = words.refusals[code];
       const who = organizations.flatMap((each, at) => [at ? ", " : "", link(each.page, each.name), ` ${whole(each.count)}`]);
-      const label = make("span", word?.is_ours ? "badge badge-bad" : "strong", word?.label ?? code);
+      const label = make("span", word?.is_ours ? "badge badge-bad" : "font-semibold", word?.label ?? code);
       return make(
         "tr",
         "",
         make("td", "name", label, sub(code)),
         number("", whole(count)),
-        make("td", "", ...(who.length ? who : [make("span", "faint", gettext("no organization known"))])),
-        make("td", "wide muted small", word?.remedy ?? ""),
+        make("td", "", ...(who.length ? who : [make("span", "text-faint", gettext("no organization known"))])),
+        make("td", "wide text-muted text-sm", word?.remedy ?? ""),
       );
     });
 

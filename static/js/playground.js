@@ -145,7 +145,7 @@
   };
   const addToolCall = (turn, made) => {
     const box = make("div", "tool-call");
-    box.append(make("code", "strong", made.function.name), make("pre", "", made.function.arguments));
+    box.append(make("code", "font-semibold", made.function.name), make("pre", "", made.function.arguments));
     turn.append(box);
     return box;
   };

@@ -7,7 +7,7 @@ const plotting = (() => {
   const token = (name) => {
     // light-dark() is resolved by the browser only where a colour is used.
     const probe = document.createElement("span");
-    probe.style.color = `var(--${name})`;
+    probe.style.color = `var(--color-${name})`;
     document.body.append(probe);
     const colour = getComputedStyle(probe).color;
     probe.remove();
@@ -20,7 +20,7 @@ const plotting = (() => {
     return value >= 0.1 ? `${Math.round(value * 1000)} ms` : `${Number((value * 1000).toPrecision(2))} ms`;
   };
 
-  const axis = () => ({ stroke: token("text-3"), font: "11px Inter, sans-serif", ticks: { show: false } });
+  const axis = () => ({ stroke: token("faint"), font: "11px Inter, sans-serif", ticks: { show: false } });
   const below = (options) => ({ ...axis(), grid: { show: false }, size: 28, ...options });
   const beside = (options) => ({ ...axis(), grid: { stroke: token("line"), width: 1 }, ...options });
 

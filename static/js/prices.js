@@ -28,7 +28,7 @@
       if (!data.times.some((at) => at > data.now)) return;
       const left = Math.round(plot.valToPos(data.now, "x", true));
       plot.ctx.save();
-      plot.ctx.strokeStyle = plotting.token("text-3");
+      plot.ctx.strokeStyle = plotting.token("faint");
       plot.ctx.setLineDash([4, 4]);
       plot.ctx.beginPath();
       plot.ctx.moveTo(left, plot.bbox.top);
