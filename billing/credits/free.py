@@ -8,6 +8,7 @@ from django.utils.crypto import salted_hmac
 
 from billing.credits.models import FreeCreditClaim
 from billing.ledger.models import CreditGrant
+from billing.ledger.reasons import Reason
 from billing.ledger.services import grant_credit
 
 # Where dots in the name mean nothing and the domains are one.
@@ -51,7 +52,7 @@ def give_free_credit(*, organization_id: int, email: str, actor_id: int | None) 
     return grant_credit(
         organization_id=organization_id,
         amount_nano=settings.FREE_CREDIT_NANO,
-        reason="Free credit",
+        reason=Reason.FREE_CREDIT,
         key=f"free-credit:organization:{organization_id}",
         actor_id=actor_id,
     )

@@ -13,6 +13,7 @@ from billing.accounts.services import lock_account
 from billing.credits.models import PromoCode, PromoRedemption
 from billing.errors import InvalidAmount, PromoCodeRefused
 from billing.ledger.models import CreditGrant
+from billing.ledger.reasons import Reason
 from billing.ledger.services import grant_credit
 from billing.money import MINOR_DIGITS
 
@@ -108,7 +109,7 @@ def redeem(*, organization_id: int, text: str, actor_id: int | None, now: dateti
     grant = grant_credit(
         organization_id=organization_id,
         amount_nano=code.amount_nano,
-        reason=f"Code {code}: {code.description}"[:300],
+        reason=Reason.PROMO_CODE.about(f"{code}: {code.description}"),
         key=f"promo:{code.id}:organization:{organization_id}",
         actor_id=actor_id,
         expires_at=now + timedelta(days=code.credit_days) if code.credit_days else None,

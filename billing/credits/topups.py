@@ -18,6 +18,7 @@ from billing.errors import InvalidAmount, KeyReused, PaymentProviderError, Payme
 from billing.invoices.wording import Wording
 from billing.ledger.models import AccountKind, GrantKind, TransactionKind
 from billing.ledger.posting import Entry, Posting, post
+from billing.ledger.reasons import Reason
 from billing.ledger.services import grant_credit
 from billing.ledger.wallet import lock_wallet
 from billing.money import format_minor, from_minor, nano_per_minor
@@ -169,7 +170,7 @@ def _grant(top_up: TopUp, provider: str, fact: TopUpFact, now: datetime) -> None
     top_up.grant = grant_credit(
         organization_id=top_up.organization_id,
         amount_nano=from_minor(top_up.amount_minor, top_up.currency),
-        reason="Auto-recharge" if top_up.kind == TopUpKind.RECHARGE else "Credit bought",
+        reason=Reason.AUTO_RECHARGE if top_up.kind == TopUpKind.RECHARGE else Reason.CREDIT_BOUGHT,
         key=f"top-up:{top_up.id}",
         actor_id=top_up.actor_id,
         expires_at=now + timedelta(days=days) if days else None,
@@ -197,7 +198,8 @@ def _post_tax(top_up: TopUp) -> None:
         Entry(wallet.accounts[AccountKind.TAX], tax_nano),
         Entry(wallet.accounts[AccountKind.CASH], -tax_nano),
     )
-    post([Posting(TransactionKind.TAX, f"tax:top-up:{top_up.id}", entries, reason=f"tax of {top_up}")])
+    reason = Reason.TOP_UP_TAX.about(top_up.id)
+    post([Posting(TransactionKind.TAX, f"tax:top-up:{top_up.id}", entries, reason=reason)])
 
 
 def _close(top_up: TopUp, state: TopUpState, fact: TopUpFact, now: datetime) -> None:

@@ -17,6 +17,7 @@ from billing.invoices.selectors import credited_minor, due_minor
 from billing.invoices.services import mark_paid, next_number
 from billing.ledger.models import AccountKind, TransactionKind
 from billing.ledger.posting import Entry, Posting, post
+from billing.ledger.reasons import Reason
 from billing.ledger.signals import announce
 from billing.ledger.wallet import lock_wallet
 from billing.money import divide_half_even, format_minor, from_minor
@@ -106,7 +107,7 @@ def _post_note(note: CreditNote) -> None:
                 TransactionKind.CREDIT_NOTE,
                 f"credit-note:{note.number}",
                 tuple(entry for entry in entries if entry.amount_nano),
-                reason=f"credit note {note.number}: {note.reason}"[:300],
+                reason=Reason.CREDIT_NOTE.about(f"{note.number}: {note.reason}"),
                 actor_id=note.actor_id,
             )
         ]

@@ -24,6 +24,7 @@ from billing.invoices.selectors import due_minor
 from billing.invoices.signals import invoice_settled
 from billing.ledger.models import AccountKind, TransactionKind
 from billing.ledger.posting import Entry, Posting, post
+from billing.ledger.reasons import Reason
 from billing.ledger.signals import announce
 from billing.ledger.wallet import lock_wallet
 from billing.money import from_minor
@@ -239,9 +240,15 @@ def _bind(invoice: Invoice, bounds: Period) -> None:
 def _post_charges(invoice: Invoice, *, is_void: bool = False) -> None:
     """Make what is owed the invoice's total: with fees and tax, and in whole cents. A void takes that back."""
     charges = (
-        (TransactionKind.ROUNDING, AccountKind.ROUNDING, "rounding", invoice.rounding_nano),
-        (TransactionKind.FEE, AccountKind.REVENUE, "fees", invoice.fees_nano),
-        (TransactionKind.TAX, AccountKind.TAX, "tax", from_minor(invoice.tax_minor, invoice.currency)),
+        (TransactionKind.ROUNDING, AccountKind.ROUNDING, "rounding", Reason.INVOICE_ROUNDING, invoice.rounding_nano),
+        (TransactionKind.FEE, AccountKind.REVENUE, "fees", Reason.INVOICE_FEES, invoice.fees_nano),
+        (
+            TransactionKind.TAX,
+            AccountKind.TAX,
+            "tax",
+            Reason.INVOICE_TAX,
+            from_minor(invoice.tax_minor, invoice.currency),
+        ),
     )
     sign, suffix = (-1, ":void") if is_void else (1, "")
     wallet = lock_wallet(invoice.organization_id)
@@ -253,9 +260,9 @@ def _post_charges(invoice: Invoice, *, is_void: bool = False) -> None:
                 Entry(wallet.accounts[AccountKind.RECEIVABLE], -sign * amount_nano),
                 Entry(wallet.accounts[account], sign * amount_nano),
             ),
-            reason=f"{name} of invoice {invoice.id}",
+            reason=reason.about(invoice.id),
         )
-        for kind, account, name, amount_nano in charges
+        for kind, account, name, reason, amount_nano in charges
         if amount_nano
     ]
     post(postings)

@@ -9,6 +9,7 @@ from django.db import transaction
 from billing.errors import InvalidAmount, KeyReused
 from billing.ledger.models import AccountKind, CreditGrant, GrantBalance, GrantKind, TransactionKind
 from billing.ledger.posting import Entry, Posting, post
+from billing.ledger.reasons import Reason
 from billing.ledger.signals import announce
 from billing.ledger.wallet import lock_wallet
 
@@ -109,7 +110,7 @@ def _expire_grant(grant_id: int, organization_id: int) -> bool:
                     Entry(wallet.accounts[AccountKind.CREDIT], -remaining_nano, grant_id),
                     Entry(wallet.accounts[target], remaining_nano),
                 ),
-                reason="credit expired",
+                reason=Reason.CREDIT_EXPIRED,
             )
         ]
     )

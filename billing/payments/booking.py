@@ -14,6 +14,7 @@ from billing.invoices.selectors import due_minor
 from billing.invoices.services import mark_paid
 from billing.ledger.models import AccountKind, TransactionKind
 from billing.ledger.posting import Entry, Posting, post
+from billing.ledger.reasons import Reason
 from billing.ledger.signals import announce
 from billing.ledger.wallet import lock_wallet
 from billing.money import from_minor
@@ -101,7 +102,7 @@ def post_payment(
         Entry(wallet.accounts[AccountKind.CASH], -amount_nano),
     )
     key = f"payment:{provider}:{payment_id}"
-    reason = f"payment of invoice {invoice.number}"
+    reason = Reason.INVOICE_PAYMENT.about(invoice.number)
     post([Posting(TransactionKind.PAYMENT, key, entries, reason=reason, actor_id=actor_id)])
     if not is_written_off:
         announce(invoice.organization_id, amount_nano)

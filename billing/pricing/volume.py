@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from django.db import connection
 
+from billing.ledger.reasons import Reason
 from billing.pricing.selectors import Tier, volume_tiers
 from billing.pricing.services import give_discount
 
@@ -59,7 +60,7 @@ def apply_volume_tiers(*, now: datetime) -> int:
             basis_points=tier.basis_points,
             effective_from=now,
             effective_until=next_month(start),
-            reason=f"{tokens:,} tokens last month",
+            reason=Reason.VOLUME.about(tokens),
         )
         given += discount.effective_from == now
     return given

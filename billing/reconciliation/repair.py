@@ -9,6 +9,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef
 
 from billing.accounts.models import BillingAccount
+from billing.ledger.reasons import Reason
 from billing.ledger.signals import announce
 from billing.reconciliation.models import MatchClass, Receipt
 from billing.usage.adjustments import Counts, adjust_record
@@ -123,7 +124,7 @@ def _adjust(receipt_id: int, now: datetime) -> MatchClass | None:
             min(record.cache_write_tokens, receipt.prompt_tokens - receipt.cached_tokens),
         ),
         key=f"receipt:{receipt.source}:{receipt.request_id if receipt.sequence is None else receipt.sequence}",
-        reason=f"receipt {receipt}"[:200],
+        reason=Reason.RECEIPT.about(receipt, length=200),
         now=now,
     )
     match_class = receipt.match_class = _class_of(record, differs=adjustment is not None)

@@ -16,6 +16,7 @@ from billing.exports import services as exports
 from billing.exports.models import Export
 from billing.ledger import services as ledger
 from billing.ledger.models import CreditGrant
+from billing.ledger.reasons import parse_reason
 from billing.payments.configuration import configured_gateway, takes_payments
 from billing.payments.services import payer_of
 from portal.audit.services import record_event
@@ -127,7 +128,7 @@ def _redeem_code(organization: Organization, text: str, actor: User) -> CreditGr
         actor=actor,
         action="credit.code_redeemed",
         subject=grant,
-        label=grant.reason,
+        label=parse_reason(grant.reason)[1],
         after={"amount_nano": grant.amount_nano},
     )
     return grant

@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from billing.money import format_minor, format_nano
+from portal.billing_pages.wording import reason_text
 
 register = template.Library()
 
@@ -140,13 +141,10 @@ def percent_short(ratio: float) -> str:
     return _local(f"{ratio * 100:.1f}") + " %"
 
 
-# What billing itself writes down as the reason of a credit; other reasons are what someone typed.
-_CREDIT_REASONS = (gettext_noop("Free credit"), gettext_noop("Credit bought"), gettext_noop("Auto-recharge"))
-
-
 @register.filter
-def credit_reason(text: str) -> str:
-    return _(text) if text in _CREDIT_REASONS else text
+def booked_for(reason: str) -> str:
+    """Why billing booked something: its own codes in words, and what a person typed as it is."""
+    return reason_text(reason)
 
 
 @register.filter

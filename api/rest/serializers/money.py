@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils import translation
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from billing.accounts.services import LANGUAGES
 from billing.money import from_minor, to_decimal
+from portal.billing_pages.wording import reason_text
 
 # Groups that one answer about sums of usage gives by themselves.
 GROUPS_LIMIT = 1000
@@ -121,10 +123,18 @@ class PriceSerializer(serializers.Serializer[Any]):
         return price.organization_id is not None
 
 
+class BookedForField(serializers.CharField):
+    """Why billing booked it: its own codes in English words, what a person typed as it is."""
+
+    def to_representation(self, value: Any) -> str:
+        with translation.override("en"):
+            return reason_text(value)
+
+
 class GrantSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField(source="grant_id")
     kind = serializers.CharField()
-    reason = serializers.CharField()
+    reason = BookedForField()
     amount = NanoField(source="amount_nano")
     remaining = NanoField(source="remaining_nano")
     expires_at = serializers.DateTimeField(allow_null=True)
@@ -140,7 +150,7 @@ class CreditSerializer(serializers.Serializer[Any]):
 class LedgerEntrySerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField(source="entry_id")
     kind = serializers.CharField()
-    reason = serializers.CharField()
+    reason = BookedForField()
     amount = NanoField(source="amount_nano")
     created_at = serializers.DateTimeField()
 

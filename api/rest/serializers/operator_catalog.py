@@ -7,7 +7,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from api.rest.serializers.money import NanoField, PriceSerializer
+from api.rest.serializers.money import BookedForField, NanoField, PriceSerializer
 from api.rest.serializers.operator_organizations import KeyField
 
 
@@ -141,7 +141,7 @@ class DiscountSerializer(serializers.Serializer[Any]):
     organization = serializers.CharField(source="tenant.slug")
     model = serializers.CharField(source="discount.model", help_text="Empty: all models.")
     percent = serializers.CharField(source="discount.percent")
-    reason = serializers.CharField(source="discount.reason")
+    reason = BookedForField(source="discount.reason")
     effective_from = serializers.DateTimeField(source="discount.effective_from")
     effective_until = serializers.DateTimeField(source="discount.until", allow_null=True)
 

@@ -15,6 +15,7 @@ from django.apps import apps
 from django.db import connection
 
 from billing.ledger import audit
+from billing.ledger.reasons import Reason
 from billing.reconciliation.rollups import roll_hours
 from billing.usage.adjustments import Counts, adjust_record
 from billing.usage.partitions import make_partitions
@@ -114,7 +115,7 @@ def _correct_differing(now: datetime) -> int:
             status=receipt.status,
             counts=Counts(receipt.prompt_tokens, receipt.cached_tokens, receipt.completion_tokens, 0),
             key=f"receipt:{receipt.source}:{receipt.sequence}",
-            reason=f"receipt {receipt}",
+            reason=Reason.RECEIPT.about(receipt, length=200),
             now=now,
         )
         count += 1
