@@ -73,7 +73,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     # Pages; with bytes of random length against guessing secrets from sizes. Static files lie there compressed already.
-    "django.middleware.gzip.GZipMiddleware",
+    "portal.compression.PageCompressionMiddleware",
     "csp.middleware.CSPMiddleware",
     "portal.admin_policy.AdminPolicyMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -87,6 +87,8 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "portal.fragments.FragmentMiddleware",
+    "portal.lost_sessions.LostSessionMiddleware",
+    "portal.error_pages.FormAddressMiddleware",
     "portal.operator.acting.ActingMiddleware",
     "portal.time_zone.ReaderTimeZoneMiddleware",
     "portal.audit.origin.OriginMiddleware",
@@ -191,6 +193,7 @@ ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
 ACCOUNT_LOGOUT_REDIRECT_URL = "/"
 ACCOUNT_ADAPTER = "portal.users.adapter.AccountAdapter"
 LOGIN_URL = "account_login"
+CSRF_FAILURE_VIEW = "portal.error_pages.form_expired"
 LOGIN_REDIRECT_URL = "/"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
@@ -237,6 +240,7 @@ SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {
 AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = 0.25  # hours
 AXES_VERBOSE = False
+AXES_LOCKOUT_TEMPLATE = "429.html"
 AXES_CLIENT_IP_CALLABLE = "portal.client_address.text_of"
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 

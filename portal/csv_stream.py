@@ -1,4 +1,4 @@
-"""A CSV file that is written while it is read: its size does not matter to the server."""
+"""Files whose size does not matter to the server: a CSV file that is written while it is read, and one on the disk."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import csv
 from collections.abc import AsyncIterator, Iterator, Sequence
 from io import StringIO
 from itertools import islice
+from typing import IO, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import FileResponse, HttpRequest, StreamingHttpResponse
 
 CHUNK_ROWS = 500
+CHUNK_BYTES = 256 * 1024
+Chunk = TypeVar("Chunk", str, bytes)
 # A spreadsheet takes a cell that begins so for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -33,21 +36,30 @@ def _written(rows: Sequence[Sequence[object]]) -> str:
     return text.getvalue()
 
 
-async def _pulled(chunks: Iterator[str]) -> AsyncIterator[str]:
+async def _pulled(chunks: Iterator[Chunk]) -> AsyncIterator[Chunk]:
     """Each chunk is made in the request's own thread, where its database connection is."""
     pull = sync_to_async(lambda: next(chunks, None))
     while (chunk := await pull()) is not None:
         yield chunk
 
 
+def _streamed(request: HttpRequest, chunks: Iterator[Chunk]) -> Iterator[Chunk] | AsyncIterator[Chunk]:
+    """On an ASGI server Django would read a plain iterator to its end before it sends anything."""
+    return _pulled(chunks) if isinstance(request, ASGIRequest) else chunks
+
+
 def csv_response(
     request: HttpRequest, *, name: str, header: Sequence[str], rows: Iterator[Sequence[object]]
 ) -> StreamingHttpResponse:
-    chunks = _chunks(header, rows)
-    # On an ASGI server Django would read a plain iterator to its end before it sends anything.
-    content: Iterator[str] | AsyncIterator[str] = _pulled(chunks) if isinstance(request, ASGIRequest) else chunks
     return StreamingHttpResponse(
-        content,
+        _streamed(request, _chunks(header, rows)),
         content_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
+
+
+def file_response(request: HttpRequest, file: IO[bytes], *, name: str, content_type: str) -> FileResponse:
+    """The open file as a download; it is closed with the response."""
+    response = FileResponse(file, as_attachment=True, filename=name, content_type=content_type)
+    response.streaming_content = _streamed(request, iter(lambda: file.read(CHUNK_BYTES), b""))
+    return response

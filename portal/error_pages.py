@@ -1,17 +1,40 @@
-"""What a person reads about a request that no view of ours could read."""
+"""What a person reads about a request that no view of ours could take."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.conf import settings
 from django.core.exceptions import DisallowedHost, RequestDataTooBig, TooManyFieldsSent
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotAllowed
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
+from portal.lost_sessions import page_of_form
 from portal.plain_text import NulInRequest
 
 # Of a name that the client made up.
 SHOWN = 100
+
+
+class FormAddressMiddleware:
+    """Whoever opens an address that takes only what a form sends reads that, where a browser would show nothing."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self.get_response(request)
+        if not isinstance(response, HttpResponseNotAllowed) or response.content:
+            return response
+        page = render(request, "405.html", status=405)
+        page.headers["Allow"] = response.headers["Allow"]
+        return page
+
+
+def form_expired(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """A form without the token of this browser: signed out and in again elsewhere, or another site's."""
+    return render(request, "403_csrf.html", {"page": page_of_form(request)}, status=403)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:

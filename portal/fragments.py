@@ -1,6 +1,7 @@
 """A part of a page is never where a redirect leads: the whole page is loaded again, and led there itself.
 
-Otherwise a page that asks for its own parts would show the sign-in form in the place of a table when its session ends.
+Otherwise a page that asks for its own parts would show the set-up of a second factor in the place of a table. Of a
+session that ended `lost_sessions.py` tells.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -24,6 +24,7 @@ from portal.billing_pages import services as acts
 from portal.billing_pages.credit_forms import DIVISION_NAMES, ExportForm
 from portal.billing_pages.forms import KEYS_OFFERED
 from portal.catalog import selectors as catalog
+from portal.csv_stream import file_response
 from portal.organizations import selectors as organizations
 from portal.organizations.models import Member
 from portal.pages import member_page
@@ -124,17 +125,17 @@ def download(request: HttpRequest, slug: str, export_id: int) -> HttpResponseBas
     found = selectors.find_export(member.organization_id, export_id)
     if found is None:
         raise Http404("No such file.")
-    return file_response(found)
+    return export_response(request, found)
 
 
-def file_response(found: Export) -> HttpResponseBase:
+def export_response(request: HttpRequest, found: Export) -> HttpResponseBase:
     """The file of an export, or 404 when it is not made yet or past its time."""
     if not selectors.is_downloadable(found, now=timezone.now()):
         raise Http404("The file is not ready, or past its time.")
-    response = FileResponse(
+    response = file_response(
+        request,
         services.path_of(found).open("rb"),
-        as_attachment=True,
-        filename=services.file_name(found),
+        name=services.file_name(found),
         content_type=CONTENT_TYPES[found.format],
     )
     response["X-Content-SHA256"] = found.sha256

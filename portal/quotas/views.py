@@ -53,14 +53,11 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
         else:
             messages.success(request, _("The limit is set and applies to the next request."))
             return redirect("portal:limits", slug)
+    uses = uses_of(organization, selectors.quotas_of(organization), cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT)
     context = {
         "form": form,
-        "uses": [
-            (use, _values(form, use.quota))
-            for use in uses_of(
-                organization, selectors.quotas_of(organization), cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT
-            )
-        ],
+        "uses": [(use, _values(form, use.quota)) for use in uses],
+        "shown": ",".join(str(use.quota.id) for use in uses),
         "refused": refused_since(organization.id, timezone.now() - REFUSALS_SHOWN),
         "template_use": use_of(organization),
         "can_change": member.may(Permission.MANAGE_LIMITS),
@@ -111,11 +108,20 @@ def try_out(request: HttpRequest, slug: str) -> HttpResponse:
 
 @login_required
 def gauges(request: HttpRequest, slug: str) -> HttpResponse:
-    """What is used now, as parts that take the places of those on the page; asked every few seconds."""
+    """What is used now, as parts that take the places of those on the page; asked every few seconds.
+
+    `shown` are the limits on the page: that there are others by now is said there.
+    """
     member = access.member_for(request.user, slug)
     organization = member.organization
     uses = uses_of(organization, selectors.quotas_of(organization), cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT)
-    context = {"uses": uses, "currency": ledger.balance(organization.id).currency}
+    shown = set(filter(None, request.GET.get("shown", "").split(",")))
+    context = {
+        "uses": [use for use in uses if str(use.quota.id) in shown],
+        "is_changed": shown != {str(use.quota.id) for use in uses},
+        "organization": organization,
+        "currency": ledger.balance(organization.id).currency,
+    }
     return render(request, "portal/quotas/_gauges.html", context)
 
 

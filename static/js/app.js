@@ -66,7 +66,11 @@
   on("click", "[data-dialog]", (button) => document.getElementById(button.dataset.dialog)?.showModal());
   on("click", "[data-close]", (button) => button.closest("dialog")?.close());
   const openFetched = (scope) => {
-    for (const dialog of scope.querySelectorAll("dialog[data-open]")) if (!dialog.open) dialog.showModal();
+    for (const dialog of scope.querySelectorAll("dialog[data-open]")) {
+      if (!dialog.open) dialog.showModal();
+      // What is shown once answered a form: a reload leads on to its page, and does not send the form again.
+      if (dialog.dataset.next) history.replaceState(null, "", dialog.dataset.next);
+    }
   };
   openFetched(document);
   document.addEventListener("htmx:afterSwap", (event) => openFetched(event.detail.target.parentElement || document));
@@ -216,11 +220,11 @@
   document.addEventListener("htmx:afterSwap", (event) => watchScrolling(event.detail.target.parentElement || document));
 
   // A form is sent once.
-  on("submit", "form[method=post]", (form) => {
-    for (const button of form.querySelectorAll("button[type=submit]")) setTimeout(() => (button.disabled = true));
-  });
+  const sending = (form, isSent) => {
+    for (const button of form.elements) if (button.type === "submit") button.disabled = isSent;
+  };
+  on("submit", "form[method=post]", (form) => setTimeout(() => sending(form, true)));
   addEventListener("pageshow", (event) => {
-    if (!event.persisted) return;
-    for (const button of document.querySelectorAll("form[method=post] button[type=submit]")) button.disabled = false;
+    if (event.persisted) for (const form of document.querySelectorAll("form[method=post]")) sending(form, false);
   });
 })();

@@ -97,15 +97,16 @@ def test_a_body_of_another_kind_names_no_field(body: str, cast: Cast, signed_in:
     assert answer.json()["error"]["param"] is None
 
 
-@pytest.mark.parametrize("name", ["dashboard", "exports", "limit_gauges"])
-def test_a_part_that_a_page_asks_for_after_its_session_ended_loads_the_page(
-    name: str, cast: Cast, signed_in: Browser
-) -> None:
-    address = reverse(f"portal:{name}", args=[cast.organization.slug])
-    browser = signed_in(cast.ada)
-    part = {"HX-Request": "true"}
-    assert "HX-Refresh" not in browser.get(address, headers=part).headers
-    browser.logout()
-    ended = browser.get(address, headers=part)
-    assert (ended.status_code, ended.headers["HX-Refresh"], ended.content) == (204, "true", b"")
-    assert browser.get(address).url == f"/accounts/login/?next={address}"
+def test_an_address_for_forms_says_so_to_whoever_opens_it(cast: Cast, signed_in: Browser) -> None:
+    answer = signed_in(cast.ada).get(reverse("portal:project_restore", args=[cast.organization.slug, "default"]))
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
+    assert "This address takes only what a form sends" in answer.content.decode()
+
+
+def test_too_many_tries_are_told_on_a_page(db: None) -> None:
+    browser = Client(REMOTE_ADDR="203.0.113.77")
+    address = reverse("account_reset_password")
+    answers = [browser.post(address, {"email": f"nobody{number}@example.com"}) for number in range(25)]
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert refused, "nothing was refused within 25 tries"
+    assert all("Wait some minutes and try again" in answer.content.decode() for answer in refused)

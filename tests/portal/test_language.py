@@ -105,6 +105,24 @@ def test_the_catalogue_has_every_text() -> None:
     assert sorted(messages_of_scripts() - set(written("djangojs"))) == []
 
 
+def quoted_in_sources() -> set[str]:
+    """Every text that a template marks or code quotes: what is chosen from a table is marked elsewhere."""
+    found = set()
+    for path in (ROOT / "templates").rglob("*.*"):
+        quoted = re.findall(rf"u?(?:{QUOTED})", templatize(path.read_text()), re.DOTALL)
+        found |= {ast.literal_eval(text) for text in quoted}
+    for folder in ("portal", "billing", "api", "config"):
+        for path in (ROOT / folder).rglob("*.py"):
+            nodes = ast.walk(ast.parse(path.read_text()))
+            found |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return found
+
+
+def test_the_catalogue_has_no_text_that_is_nowhere() -> None:
+    assert sorted(set(written("django")) - quoted_in_sources()) == []
+    assert sorted(set(written("djangojs")) - messages_of_scripts()) == []
+
+
 def test_no_text_takes_the_place_of_a_month_or_a_day() -> None:
     """Dates are written with Django's own texts, which a text of ours would replace: "May" is a month there."""
     with translation.override("en"):

@@ -17,7 +17,7 @@ from api.rest.serializers.purchases import ExportSerializer, NewExportSerializer
 from billing.exports import selectors
 from portal import access
 from portal.billing_pages import services
-from portal.billing_pages.export_views import file_response
+from portal.billing_pages.export_views import export_response
 from portal.organizations.selectors import projects_of
 
 TAG = "usage and billing"
@@ -74,4 +74,4 @@ class ExportFile(ManagementView):
     @extend_schema(operation_id="download_export", tags=[TAG], responses={(200, "*/*"): OpenApiTypes.BINARY})
     def get(self, request: Request, slug: str, export_id: int) -> HttpResponseBase:
         """The file. `X-Content-SHA256` is its digest."""
-        return file_response(_export(self, slug, export_id))
+        return export_response(request._request, _export(self, slug, export_id))
