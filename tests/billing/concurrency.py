@@ -16,7 +16,7 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
 
     def run(act: Callable[[], Any]) -> Any:
         try:
-            barrier.wait(timeout=10)
+            barrier.wait(timeout=120)
             return act()
         except Exception as error:  # handed to the test
             return error

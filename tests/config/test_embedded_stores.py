@@ -86,7 +86,7 @@ def test_an_orphaned_postgres_is_ended_before_the_next_start(folder: Path) -> No
     orphan = start(server.program)
     successor = start(server.program)
     try:
-        assert orphan.wait(5) == 0
+        assert orphan.wait(60) == 0
         assert (folder / "postgres" / "postmaster.pid").read_text().splitlines()[0] == str(successor.pid)
     finally:
         stop(server.program, successor)

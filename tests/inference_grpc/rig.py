@@ -26,7 +26,8 @@ from inference_grpc.events import Event, Failed, Finished, TextDelta, Usage
 from inference_grpc.server.process import EngineServer, load_backend
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 10.0
+# A machine may stand still for many seconds: waiting that long costs nothing where it does not.
+PATIENCE_S = 120.0
 
 
 @dataclass
@@ -137,8 +138,10 @@ async def start(config: EngineConfig) -> AsyncIterator[Start]:
         async def start_rig(backend: Any = None, client: dict[str, Any] | None = None, **fields: Any) -> Rig:
             load = load_backend if backend is None else lambda config: backend
             server = await stack.enter_async_context(EngineServer(replace(config, **fields), load))
-            engine_client = await stack.enter_async_context(EngineClient(server.address, **(client or {})))
-            await engine_client.connect()
+            engine_client = await stack.enter_async_context(
+                EngineClient(server.address, **{"timeout_s": PATIENCE_S, **(client or {})})
+            )
+            await engine_client.connect(PATIENCE_S)
             return Rig(server, engine_client, backend)
 
         yield start_rig

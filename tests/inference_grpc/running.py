@@ -11,7 +11,7 @@ from inference_grpc.core.request import ChatPrompt, Message, Request, SamplingPa
 from inference_grpc.engine.backend import TorchBackend
 from inference_grpc.events import ChoiceFinished, Event, Failed, Finished, TextDelta, Usage
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 PATIENCE = "no final event in time"
 
 

@@ -86,8 +86,8 @@ def stream_twice(address: str) -> tuple[Streamed, Streamed]:
 
 
 async def _stream_twice(address: str) -> tuple[Streamed, Streamed]:
-    async with EngineClient(address, timeout_s=60.0) as engine:
-        await engine.connect()
+    async with EngineClient(address, timeout_s=120.0) as engine:
+        await engine.connect(120.0)
         first = await _stream(engine, "hello")
         again = await asyncio.gather(*(_stream(engine, text) for text in ("hello", "who", "where", "when is it")))
         return first, again[0]

@@ -150,7 +150,7 @@ def outbox_files(folder: Path) -> Iterator[Path]:
 
 async def until(check: Callable[[], bool]) -> None:
     """What another thread does has no event to wait for."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not check():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from dataclasses import replace
 
@@ -24,7 +25,7 @@ from inference_grpc.events import (
     Usage,
 )
 from inference_grpc.server.process import EngineServer
-from tests.inference_grpc.rig import ManualBackend, Rig, Start, all_events, request_of, text_of, until
+from tests.inference_grpc.rig import PATIENCE_S, ManualBackend, Rig, Start, all_events, request_of, text_of, until
 
 
 async def test_next_gives_all_that_waits_with_fragments_joined(manual: Rig) -> None:
@@ -82,7 +83,7 @@ async def test_a_caller_that_does_not_read_is_cut_off_and_delays_nobody(start: S
 
 
 async def test_a_broken_session_ends_every_stream_with_its_counts_and_is_opened_again(rig: Rig) -> None:
-    streams = [rig.submit("THINK: one two three SAY: a b c d e f g h PACE:100"), rig.submit("BREAK:6 PACE:100")]
+    streams = [rig.submit("THINK: one two three SAY: a b c d e f g h PACE:100 STALL:9"), rig.submit("BREAK:6 PACE:100")]
     for stream in streams:
         events = await all_events(stream)
         last = events[-1]
@@ -91,7 +92,7 @@ async def test_a_broken_session_ends_every_stream_with_its_counts_and_is_opened_
         assert last.usage.completion_tokens >= 5
         assert last.usage.completion_tokens == max(e.completion_tokens for e in events if isinstance(e, TextDelta))
     assert streams[0].usage.reasoning_tokens == 3
-    await rig.client.connect()
+    await rig.client.connect(PATIENCE_S)
     assert isinstance((await rig.run("TOKENS:2"))[-1], Finished)
 
 
@@ -101,7 +102,7 @@ async def fails_at_once(client: EngineClient) -> bool:
         stream = client.submit(request_of("hi"))
     except EngineUnavailable as error:
         return "cannot be reached" in error.message
-    (failed,) = await asyncio.wait_for(all_events(stream), 2)
+    (failed,) = await asyncio.wait_for(all_events(stream), PATIENCE_S)
     return isinstance(failed, Failed) and failed.code == "engine_unavailable"
 
 
@@ -109,7 +110,7 @@ async def test_the_session_comes_back_when_the_engine_does(config: EngineConfig)
     server = EngineServer(config)
     await server.start()
     async with EngineClient(server.address) as client:
-        await client.connect()
+        await client.connect(PATIENCE_S)
         stalled = client.submit(request_of("STALL:1"))
         await stalled.next()
         await server.drain(0)
@@ -118,7 +119,7 @@ async def test_the_session_comes_back_when_the_engine_does(config: EngineConfig)
         for _ in range(20):
             assert await fails_at_once(client)
         async with EngineServer(replace(config, listen=server.address)):
-            await client.connect(10)
+            await client.connect(PATIENCE_S)
             assert isinstance((await all_events(client.submit(request_of("TOKENS:2"))))[-1], Finished)
 
 
@@ -142,14 +143,17 @@ async def test_an_engine_that_is_not_there_is_said_to_be_so(unused_tcp_port: int
 
 
 async def test_unary_calls_have_a_deadline(start: Start) -> None:
+    is_over = threading.Event()
+
     class Stuck(ManualBackend):
         def count_tokens(self, prompt: object) -> int:
-            time.sleep(0.5)
+            is_over.wait(PATIENCE_S)
             return 1
 
     rig = await start(backend=Stuck(), client={"timeout_s": 0.1})
     with pytest.raises(DeadlineExceeded):
         await rig.client.count_tokens("hi")
+    is_over.set()
 
 
 async def test_errors_keep_their_class_and_fields(rig: Rig) -> None:
@@ -188,7 +192,7 @@ async def test_a_row_that_cannot_be_read_breaks_the_session_and_not_the_client(
         manual.backend.on_step([(manual.backend.submitted[0], Started(3, 0))])
         (failed,) = await all_events(stream)
     assert failed.code == "engine_unavailable"  # type: ignore[union-attr]
-    await manual.client.connect()
+    await manual.client.connect(PATIENCE_S)
     manual.submit("hi")
     await until(lambda: len(manual.backend.submitted) == 2)
 
@@ -200,7 +204,7 @@ def test_a_client_that_was_not_closed_does_not_hold_up_the_end_of_the_loop(unuse
 
     began = time.monotonic()
     asyncio.run(leave_open())
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < PATIENCE_S / 2
 
 
 class BrokenCall:

@@ -25,7 +25,7 @@ from inference_grpc.server.__main__ import DEVICE_FAILED
 from inference_grpc.server.process import EngineServer
 from inference_grpc.server.receipts import ReceiptJournal
 from inference_grpc.server.servicer import STATUS
-from tests.inference_grpc.rig import ROOT, Rig, Start, all_events
+from tests.inference_grpc.rig import PATIENCE_S, ROOT, Rig, Start, all_events
 
 
 async def test_health_and_reflection_answer(rig: Rig) -> None:
@@ -187,10 +187,10 @@ async def test_a_device_fault_ends_the_process_after_journalling_what_was_made(t
         sys.executable, "-c", BREAKS_WITH_TWO, str(tmp_path), cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         address = (await process.stdout.readline()).decode().split()[1].removeprefix("grpc=")
-        async with EngineClient(address) as client:
-            await client.connect()
+        async with EngineClient(address, timeout_s=PATIENCE_S) as client:
+            await client.connect(PATIENCE_S)
             requests = [Request(str(uuid.uuid4()), "hello", max_tokens=5000, ignore_eos=True) for _ in range(2)]
             # What a bad request asks for is refused, and ends nothing.
             refused = await all_events(client.submit(Request(str(uuid.uuid4()), [10**6], max_tokens=1)))
@@ -203,7 +203,7 @@ async def test_a_device_fault_ends_the_process_after_journalling_what_was_made(t
     journal = ReceiptJournal(tmp_path)
     receipts = {
         receipt.request_id: receipt
-        for receipt in journal.list_receipts(after=0, limit=10, acknowledge_through=0).result(10).receipts
+        for receipt in journal.list_receipts(after=0, limit=10, acknowledge_through=0).result(PATIENCE_S).receipts
     }
     journal.close()
     assert receipts.keys() == {request.request_id for request in requests}
@@ -217,5 +217,5 @@ async def test_a_device_fault_ends_the_process_after_journalling_what_was_made(t
 async def test_a_failed_backend_is_told_to_who_serves(manual: Rig) -> None:
     assert not manual.server.failed.is_set()
     manual.backend.on_fault()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await manual.server.failed.wait()

@@ -14,7 +14,7 @@ from inference_grpc.client import EngineClient
 from inference_grpc.errors import InvalidRequest
 from inference_grpc.events import Failed, Finished, Usage
 from inference_grpc.server.receipts import Admission, JournalInUse, Receipt, ReceiptJournal
-from tests.inference_grpc.rig import EngineProcess, Rig, Start, all_events, request_of, until
+from tests.inference_grpc.rig import PATIENCE_S, EngineProcess, Rig, Start, all_events, request_of, until
 
 
 def receipt_of(name: str) -> Receipt:
@@ -82,7 +82,7 @@ def test_a_second_process_cannot_write_the_same_journal(tmp_path: Path) -> None:
 
 async def test_a_killed_engine_owns_up_to_what_it_lost(start_process: Callable[..., EngineProcess]) -> None:
     engine = start_process("--max-sequences", "8")
-    async with EngineClient(engine.address) as client:
+    async with EngineClient(engine.address, timeout_s=PATIENCE_S) as client:
         done = client.submit(request_of("TOKENS:4"))
         finished = (await all_events(done))[-1]
         running = [client.submit(request_of("TOKENS:8000 PACE:100")) for _ in range(4)]
@@ -98,7 +98,7 @@ async def test_a_killed_engine_owns_up_to_what_it_lost(start_process: Callable[.
 
     again = start_process()
     assert again.engine_id == engine.engine_id
-    async with EngineClient(again.address) as client:
+    async with EngineClient(again.address, timeout_s=PATIENCE_S) as client:
         receipts = {receipt.request_id: receipt for receipt in (await client.list_receipts()).receipts}
     assert set(receipts) == {done.request_id, *(stream.request_id for stream in running)}
     assert isinstance(finished, Finished)
@@ -113,14 +113,14 @@ async def test_a_killed_engine_owns_up_to_what_it_lost(start_process: Callable[.
 async def test_sigterm_refuses_new_requests_and_lets_the_running_ones_finish(
     start_process: Callable[..., EngineProcess],
 ) -> None:
-    engine = start_process("--drain-s", "10")
-    async with EngineClient(engine.address) as client:
-        running = client.submit(request_of("TOKENS:60 PACE:100"))
-        while not running.usage.completion_tokens:
-            await running.next()
+    engine = start_process("--drain-s", "600")
+    async with EngineClient(engine.address, timeout_s=PATIENCE_S) as client:
+        running, stalled = (client.submit(request_of(order)) for order in ("TOKENS:60 PACE:100", "STALL:1"))
+        while not (running.usage.completion_tokens and stalled.usage.completion_tokens):
+            await asyncio.gather(running.next(), stalled.next())
         assert await client.is_serving()
         engine.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while await client.is_serving():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         (refused,) = await all_events(client.submit(request_of("TOKENS:1")))
@@ -129,14 +129,16 @@ async def test_sigterm_refuses_new_requests_and_lets_the_running_ones_finish(
         last = (await all_events(running))[-1]
         assert isinstance(last, Finished)
         assert last.usage.completion_tokens == 60
-        assert await asyncio.to_thread(engine.process.wait, 10) == 0
+        # As long as one runs the process is there to refuse.
+        stalled.cancel()
+        assert await asyncio.to_thread(engine.process.wait, PATIENCE_S) == 0
 
 
 async def test_a_drain_past_its_grace_fails_what_still_runs_and_journals_it(
     start_process: Callable[..., EngineProcess],
 ) -> None:
     engine = start_process("--drain-s", "0")
-    async with EngineClient(engine.address) as client:
+    async with EngineClient(engine.address, timeout_s=PATIENCE_S) as client:
         stalled = client.submit(request_of("STALL:2"))
         while stalled.usage.completion_tokens < 2:
             await stalled.next()
@@ -144,9 +146,9 @@ async def test_a_drain_past_its_grace_fails_what_still_runs_and_journals_it(
         last = (await all_events(stalled))[-1]
         assert isinstance(last, Failed)
         assert (last.code, last.usage.completion_tokens) == ("engine_shutdown", 2)
-        assert await asyncio.to_thread(engine.process.wait, 10) == 0
+        assert await asyncio.to_thread(engine.process.wait, PATIENCE_S) == 0
     again = start_process()
-    async with EngineClient(again.address) as client:
+    async with EngineClient(again.address, timeout_s=PATIENCE_S) as client:
         (receipt,) = (await client.list_receipts()).receipts
     assert (receipt.status, receipt.error_code, receipt.usage) == ("failed", "engine_shutdown", last.usage)
 
