@@ -14,6 +14,8 @@ from django.http import HttpRequest
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
+# Of ::ffff:0:0/96, before the IPv4 address.
+IPV4_MAPPED_BITS = 96
 
 
 def parse_address(text: str) -> Address | None:
@@ -33,11 +35,14 @@ def parse_address(text: str) -> Address | None:
 
 
 def parse_network(text: str) -> Network:
-    """One address or a CIDR network. Raises ValueError that says what is wrong."""
+    """One address or a CIDR network; IPv4 written as IPv6 is IPv4. Raises ValueError that says what is wrong."""
     try:
-        return ip_network(text.strip())
+        network = ip_network(text.strip())
     except ValueError:
         pass
+    else:
+        mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
+        return network if mapped is None else IPv4Network((mapped, network.prefixlen - IPV4_MAPPED_BITS))
     try:
         meant = ip_network(text.strip(), strict=False)
     except ValueError:

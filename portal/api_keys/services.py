@@ -122,6 +122,8 @@ def change(*, api_key: ApiKey, name: str, expires_at: datetime | None, rules: Ke
         after=after,
     )
     _announce(api_key)
+    # A refusal names the key whose limit it is.
+    transaction.on_commit(partial(snapshot.publish, api_key.organization_id))
     return api_key
 
 

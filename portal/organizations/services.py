@@ -165,6 +165,8 @@ def rename_project(*, project: Project, name: str, actor: User) -> None:
         before={"name": before},
         after={"name": name},
     )
+    # A refusal names the project whose limit it is.
+    transaction.on_commit(partial(snapshot.publish, project.organization_id))
 
 
 @transaction.atomic

@@ -47,6 +47,14 @@ def test_an_address_is_compared_with_networks_of_both_families() -> None:
     assert not is_inside(None, networks)
 
 
+@pytest.mark.parametrize(
+    ("text", "network"),
+    [("::ffff:192.0.2.7", "192.0.2.7/32"), ("::ffff:192.0.2.0/120", "192.0.2.0/24"), ("::ffff:0:0/96", "0.0.0.0/0")],
+)
+def test_ipv4_written_as_ipv6_is_ipv4(text: str, network: str) -> None:
+    assert str(parse_network(text)) == network
+
+
 @pytest.mark.parametrize("text", ["nonsense", "300.1.1.1", "10.0.0.0/33", ""])
 def test_what_is_no_network_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no IP address or network"):

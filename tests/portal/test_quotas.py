@@ -12,11 +12,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.usage.selectors import FinishedCall, RecordCounts
-from portal.api_keys.services import issue
+from portal.api_keys.services import ANYTHING, change, issue
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Model
 from portal.organizations.models import Member
-from portal.organizations.services import set_suspended
+from portal.organizations.services import rename_project, set_suspended
 from portal.quotas import snapshot
 from portal.quotas.models import Quota, QuotaKind, Window
 from portal.quotas.replay import replay
@@ -140,6 +140,18 @@ class TestSnapshot:
             (5, "member", cast.ada.id, ""),
             (7, "organization", cast.organization.id, "m"),
         ]
+
+    def test_says_the_new_name_of_whose_it_is(
+        self, cast: Cast, django_capture_on_commit_callbacks: Callable[..., object]
+    ) -> None:
+        key = issue(project=cast.project, name="laptop", actor=cast.ada).api_key
+        limit(cast, 2, project=cast.project)
+        limit(cast, 4, api_key=key)
+        snapshot.publish(cast.organization.id)
+        with django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
+            rename_project(project=cast.project, name="Looms", actor=cast.ada)
+            change(api_key=key, name="desk", expires_at=None, rules=ANYTHING, actor=cast.ada)
+        assert [each.scope_name for each in snapshot.read(cast.organization.id).quotas] == ["Looms", "desk"]
 
     def test_another_version_is_not_read(self, cast: Cast) -> None:
         fields = snapshot.encode(snapshot.load(cast.organization.id))

@@ -189,6 +189,13 @@ class TestIssuer:
         _, page = self._sign_in(issuer, email=cast.ada.email)
         assert page.redirect_chain[-1][0] == reverse("mfa_authenticate")
 
+    @pytest.mark.parametrize("answer", ["code=x&state=forged", "error=access_denied"])
+    def test_who_is_not_signed_in_is_led_back(self, issuer: Issuer, answer: str) -> None:
+        page = Client().get(f"{reverse('openid_connect_callback', args=['oidc'])}?{answer}")
+        assert page.status_code == 401
+        assert f'href="{reverse("account_login")}"' in page.content.decode()
+        assert "You are not signed in" in page.content.decode()
+
 
 class TestAttempts:
     def test_too_many_wrong_passwords_from_one_address_are_refused(self, cast: Cast, settings: Any) -> None:

@@ -92,12 +92,14 @@ class Limits(ManagementView):
         )
         return Response({"data": LimitSerializer(uses, many=True).data, "next": None})
 
-    @extend_schema(operation_id="set_limit", tags=[TAG], request=NewLimitSerializer, responses={204: None})
+    @extend_schema(operation_id="set_limit", tags=[TAG], request=NewLimitSerializer, responses=LimitSerializer)
     def post(self, request: Request, slug: str) -> Response:
         """Set a limit, or change the one of the same kind, window and scope. It holds from the next call on."""
         organization = access.organization_for(self.person, slug, Permission.MANAGE_LIMITS)
-        services.change_quota(organization=organization, actor=self.person, **_wanted(organization, request))
-        return Response(status=204)
+        quota = services.change_quota(organization=organization, actor=self.person, **_wanted(organization, request))
+        assert quota is not None
+        (use,) = uses_of(organization, [quota], cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT)
+        return Response(LimitSerializer(use).data)
 
 
 def _wanted(organization: Any, request: Request) -> dict[str, Any]:

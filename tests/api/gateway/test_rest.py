@@ -220,8 +220,9 @@ class TestGovernance:
         for scope in ("", f"project:{cast.project.slug}", f"api_key:{key.id}"):
             body = {"what": "spend:month", "amount": "25.50", "scope": scope, "reason": "test"}
             made = program("post", "/limits", body)
-            assert made.status_code == 204, made.content
+            assert made.status_code == 200, made.content
         rows = program("get", "/limits").json()["data"]
+        assert made.json() in rows
         assert [(row["what"], row["amount"], row["project"], row["api_key_id"]) for row in rows] == [
             ("spend:month", "25.500000000", None, None),
             ("spend:month", "25.500000000", None, key.id),
