@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 
 from django.utils import timezone
 
 from api import live
 from inference_grpc.client import EngineClient, EngineInfo
-from inference_grpc.errors import EngineError
+from inference_grpc.errors import DeadlineExceeded, EngineError
 from portal.catalog.selectors import DeploymentInfo
 from portal.catalog.status import DeploymentStatus, record
 from portal.operations.services import EngineFigures, record_samples
@@ -63,10 +64,14 @@ def _status(answer: EngineInfo | BaseException) -> DeploymentStatus:
     if isinstance(answer, EngineInfo):
         return DeploymentStatus(is_healthy=True, checked_at=now, facts=_facts(answer))
     if isinstance(answer, TimeoutError):
-        return DeploymentStatus(is_healthy=False, checked_at=now, error=f"It did not answer within {TIMEOUT_S:.0f} s.")
+        return _away(DeadlineExceeded(f"no answer within {TIMEOUT_S:.0f} s"), now)
     if isinstance(answer, EngineError):
-        return DeploymentStatus(is_healthy=False, checked_at=now, error=str(answer))
+        return _away(answer, now)
     raise answer
+
+
+def _away(error: EngineError, now: datetime) -> DeploymentStatus:
+    return DeploymentStatus(is_healthy=False, checked_at=now, error_code=error.code, error=str(error))
 
 
 def _facts(info: EngineInfo) -> dict[str, str | int | float]:

@@ -21,6 +21,7 @@ from typing import Any, Literal, Self, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from inference_grpc.absence import Absence
 from inference_grpc.core.request import ChatPrompt, Request
 from inference_grpc.errors import BY_CODE, DeadlineExceeded, EngineError, EngineUnavailable, SlowReader
 from inference_grpc.events import (
@@ -377,6 +378,7 @@ class EngineClient:
 
     async def _keep_session(self) -> None:
         pause_s = RETRY_S[0]
+        absence = Absence(self.address)
         while not self._is_closed:
             call = self._stub.Session()
             reason = "the engine ended the session"
@@ -387,6 +389,7 @@ class EngineClient:
                 pause_s = RETRY_S[0]
                 self._down_because = None
                 self._connected.set()
+                absence.end()
                 await self._use(call)
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
@@ -409,7 +412,7 @@ class EngineClient:
                 self._connected.clear()
             self._down_because = reason
             self._fail_streams(reason)
-            logger.warning("engine_session_lost address=%s reason=%r", self.address, reason)
+            absence.note(reason)
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # spreads gateways, guards nothing
             pause_s = min(2 * pause_s, RETRY_S[1])
             self._down_because = None

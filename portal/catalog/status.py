@@ -22,6 +22,8 @@ class DeploymentStatus:
 
     is_healthy: bool
     checked_at: datetime
+    # The title is told in the reader's language (portal/operations/titles.py); `error` is what the engine said itself.
+    error_code: str = ""
     error: str = ""
     facts: dict[str, str | int | float] = field(default_factory=dict)
 

@@ -41,7 +41,8 @@ def present(*, model: str, deployment_id: int | None, now: datetime) -> dict[str
             rows.append(_row(deployment, samples))
     silent = [row["id"] for row in rows if row["state"] == "silent"]
     for number, known in status.read(silent).items():
-        next(row for row in rows if row["id"] == number)["error"] = known.error
+        row = next(row for row in rows if row["id"] == number)
+        row |= {"error": known.error, "error_code": known.error_code}
     engines = [row for row in rows if row["state"] != "upstream"]
     used, total = (sum(row[name] or 0 for row in rows) for name in ("pages_used", "pages_total"))
     return {

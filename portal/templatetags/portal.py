@@ -19,6 +19,7 @@ from django.utils.translation import gettext_noop
 
 from billing.money import format_minor, format_nano
 from portal.billing_pages.wording import reason_text
+from portal.operations.titles import title_of
 
 register = template.Library()
 
@@ -139,6 +140,12 @@ def percent(ratio: float | None) -> str:
 @register.filter
 def percent_short(ratio: float) -> str:
     return _local(f"{ratio * 100:.1f}") + " %"
+
+
+@register.filter
+def failure_title(code: str) -> str:
+    """What a refusal or failure is called."""
+    return str(title_of(code))
 
 
 @register.filter

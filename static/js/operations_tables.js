@@ -57,7 +57,7 @@ const operationsTables = (page, words) => {
         "tr",
         "",
         make("td", "name", link(row.page, row.name, "font-semibold"), sub(row.address)),
-        make("td", "", make("span", className, label), ...(row.error ? [sub(row.error)] : [])),
+        make("td", "", make("span", className, label), ...(row.error ? [sub(words.refusals[row.error_code]?.label ?? ""), sub(row.error)] : [])),
         number("", ...(row.running === null ? ["–"] : [`${whole(row.running)} / ${whole(row.capacity)}`, meter(row.running, row.capacity, false, gettext("Batch"))])),
         queue,
         number("wide", whole(row.streams)),

@@ -21,6 +21,7 @@ from billing.rollups.failures import NAMES
 from billing.rollups.service import ServiceFilters
 from billing.rollups.services import take_pending
 from billing.usage.services import open_records
+from inference_grpc.errors import BY_CODE
 from portal.catalog.models import Deployment, Model
 from portal.operations import economics, reasons
 from portal.operations.capacity import Assumptions, Demand, compute, margin
@@ -28,6 +29,8 @@ from portal.operations.gauges import Gauge, percentile, slot_of, value_of
 from portal.operations.models import DeploymentRollup, DeploymentSample, RefusalCount
 from portal.operations.selectors import ViewFilters, view
 from portal.operations.services import EngineFigures, Refusals, record_refusals, record_samples, tidy
+from portal.operations.titles import TITLES
+from portal.quotas.refusals import ADVICE, reason_of
 from tests.factories.billing import make_account, make_calls, make_price, opening
 from tests.factories.portal import Cast, make_model
 
@@ -268,9 +271,15 @@ class TestRefusals:
         assert (second["code"], second["count"]) == ("invalid_json", 3)
 
     def test_every_refusal_and_failure_has_words(self) -> None:
-        assert set(reasons.REFUSALS) == set(TABLE)
+        assert set(reasons.REMEDIES) == set(TABLE)
         assert set(reasons.FAILURES) == {*NAMES, "cancelled"}
         assert set(reasons.OURS) < set(TABLE)
+        assert set(TABLE) < set(TITLES)
+        assert set(ADVICE) < set(TITLES)
+        assert set(BY_CODE) < set(TITLES)
+        assert len({str(title) for title in TITLES.values()}) == len(TITLES)
+        assert reason_of("device_fault").title == "Fault of a device"
+        assert reason_of("of a later version").title == "Error of the service"
 
     def test_old_minutes_become_hours_once(self, db: None) -> None:
         hour = NOW.replace(minute=0, second=0)

@@ -116,8 +116,11 @@ class TestCatalog:
         body = client.get(page, headers={"HX-Request": "true"}).content.decode()
         assert "Healthy" in body
         assert "<html" not in body
-        status.record(deployment.id, status.DeploymentStatus(False, timezone.now(), error="It did not answer."))
-        assert "It did not answer." in client.get(page).content.decode()
+        gone = status.DeploymentStatus(False, timezone.now(), "engine_unavailable", "UNAVAILABLE: connection refused")
+        status.record(deployment.id, gone)
+        body = client.get(page, headers={"accept-language": "de"}).content.decode()
+        assert "Modell nicht da" in body
+        assert "UNAVAILABLE: connection refused" in body
 
 
 class TestOrganizations:

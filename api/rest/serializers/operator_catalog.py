@@ -67,7 +67,8 @@ class DeploymentSerializer(serializers.Serializer[Any]):
     is_enabled = serializers.BooleanField(required=False, help_text="Gets traffic.")
     state = serializers.SerializerMethodField(help_text="healthy, failing or unknown.")
     checked_at = serializers.SerializerMethodField()
-    error = serializers.SerializerMethodField()
+    error_code = serializers.SerializerMethodField()
+    error = serializers.SerializerMethodField(help_text="What the engine said itself, in English.")
     facts = serializers.SerializerMethodField(help_text="Engine, version, pages, queue and the like, by name.")
 
     def _status(self, deployment: Any) -> Any:
@@ -80,6 +81,10 @@ class DeploymentSerializer(serializers.Serializer[Any]):
     def get_checked_at(self, deployment: Any) -> str | None:
         status = self._status(deployment)
         return None if status is None else status.checked_at.isoformat()
+
+    def get_error_code(self, deployment: Any) -> str:
+        status = self._status(deployment)
+        return "" if status is None else str(status.error_code)
 
     def get_error(self, deployment: Any) -> str:
         status = self._status(deployment)

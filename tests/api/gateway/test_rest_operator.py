@@ -216,9 +216,10 @@ class TestCatalog:
 
     def test_engines_tell_how_they_are(self, program: Api) -> None:
         deployment = Deployment.objects.get(model=make_model())
-        record(deployment.id, DeploymentStatus(False, timezone.now(), "refused", {"queue": 3}))
+        record(deployment.id, DeploymentStatus(False, timezone.now(), "engine_unavailable", "refused", {"queue": 3}))
         (shown,) = program("get", "/deployments").json()["data"]
-        assert (shown["state"], shown["error"], shown["facts"]) == ("failing", "refused", {"queue": 3})
+        assert (shown["state"], shown["error_code"]) == ("failing", "engine_unavailable")
+        assert (shown["error"], shown["facts"]) == ("refused", {"queue": 3})
 
     def test_previews_discounts_and_tiers(self, cast: Cast, program: Api) -> None:
         model = make_model()
