@@ -18,7 +18,7 @@ from portal.catalog.models import Deployment
 from portal.catalog.services import change_price
 from portal.organizations.services import archive_project, create_project, restore_project, set_suspended
 from portal.quotas import snapshot
-from tests.api.live.service import MODEL, Account, Web, eventually, make_model
+from tests.api.live.service import MODEL, PATIENCE_S, SOON_S, Account, Web, eventually, make_model
 from tests.factories.portal import make_user
 
 
@@ -50,27 +50,29 @@ def test_a_wrong_key_is_refused_without_an_echo(account: Account, secret: str) -
 
 
 def test_no_key_is_refused_in_each_dialect(web: Web) -> None:
-    assert_openai(httpx.post(f"{web.url}/v1/chat/completions", json={}), 401, None)
-    assert_anthropic(httpx.post(f"{web.url}/v1/messages", json={}), 401, "authentication_error")
+    assert_openai(httpx.post(f"{web.url}/v1/chat/completions", json={}, timeout=PATIENCE_S), 401, None)
+    assert_anthropic(httpx.post(f"{web.url}/v1/messages", json={}, timeout=PATIENCE_S), 401, "authentication_error")
 
 
 def test_a_key_works_under_either_header(account: Account) -> None:
     headers = {"x-api-key": account.secret}
-    answer = httpx.post(f"{account.web.url}/v1/chat/completions", json=account.chat("SAY: hi"), headers=headers)
+    answer = httpx.post(
+        f"{account.web.url}/v1/chat/completions", json=account.chat("SAY: hi"), headers=headers, timeout=PATIENCE_S
+    )
     assert answer.status_code == 200
 
 
-def test_a_revoked_key_is_refused_within_two_seconds_everywhere(account: Account, webs: Any) -> None:
+def test_a_revoked_key_is_refused_everywhere_soon(account: Account, webs: Any) -> None:
     other = webs("uvicorn")
     headers = {"authorization": f"Bearer {account.secret}"}
 
     def statuses() -> list[int]:
         urls = [f"{web.url}/v1/models" for web in (account.web, other)]
-        return [httpx.get(url, headers=headers).status_code for url in urls]
+        return [httpx.get(url, headers=headers, timeout=PATIENCE_S).status_code for url in urls]
 
     assert statuses() == [200, 200]
     revoke(api_key=account.api_key, actor=None)
-    eventually(lambda: statuses() == [401, 401], patience_s=2)
+    eventually(lambda: statuses() == [401, 401], patience_s=SOON_S)
 
 
 def test_keys_of_an_archived_project_are_refused_everywhere_until_it_is_restored(account: Account, webs: Any) -> None:
@@ -79,15 +81,18 @@ def test_keys_of_an_archived_project_are_refused_everywhere_until_it_is_restored
     headers = {"authorization": f"Bearer {issue(project=project, name='old', actor=actor).secret}"}
 
     def answers() -> list[httpx.Response]:
-        return [httpx.get(f"{web.url}/v1/models", headers=headers) for web in (account.web, webs("uvicorn"))]
+        return [
+            httpx.get(f"{web.url}/v1/models", headers=headers, timeout=PATIENCE_S)
+            for web in (account.web, webs("uvicorn"))
+        ]
 
     assert [answer.status_code for answer in answers()] == [200, 200]
     archive_project(project=project, actor=actor)
-    eventually(lambda: [answer.status_code for answer in answers()] == [403, 403], patience_s=2)
+    eventually(lambda: [answer.status_code for answer in answers()] == [403, 403], patience_s=SOON_S)
     assert "archived project" in assert_openai(answers()[0], 403, "project_archived")
     assert account.http.get("/v1/models").status_code == 200
     restore_project(project=project, actor=actor)
-    eventually(lambda: [answer.status_code for answer in answers()] == [200, 200], patience_s=2)
+    eventually(lambda: [answer.status_code for answer in answers()] == [200, 200], patience_s=SOON_S)
 
 
 def test_an_expired_key_says_when_it_expired(account: Account) -> None:
@@ -232,7 +237,9 @@ def test_no_path_runs_without_credit(account: Account, path: str) -> None:
     prices = {"input_nano": 10**16, "cached_input_nano": None, "output_nano": 10**16}
     change_price(model=dear, **prices, effective_from=timezone.now(), actor=None)
     messages = [{"role": "user", "content": "SAY: x"}]
-    body = {"model": dear.name, "messages": messages, "input": "SAY: x", "max_tokens": 100}
+    body = {"model": dear.name, "messages": messages, "input": "SAY: x"}
+    if path == "/v1/messages":
+        body["max_tokens"] = 100
     if path == "/v1/completions":
         body["prompt"] = "SAY: x"
     answer = eventually(
@@ -317,7 +324,7 @@ def test_query_strings_and_probes(account: Account) -> None:
     answer = account.http.post("/v1/chat/completions?beta=true", json=account.chat("SAY: hi"))
     assert answer.status_code == 200
     assert httpx.head(f"{account.web.url}/").status_code == 200
-    assert httpx.get(f"{account.web.url}/health").json()["status"] == "ok"
+    assert httpx.get(f"{account.web.url}/health", timeout=PATIENCE_S).json()["status"] == "ok"
     assert "access-control-allow-origin" not in account.http.options("/v1/chat/completions").headers
 
 
