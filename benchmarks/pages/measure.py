@@ -25,7 +25,7 @@ from benchmarks.pages.pages import Page
 from billing.invoices.models import Invoice
 from billing.reconciliation.models import Receipt
 from billing.usage.models import UsageRecord
-from billing.usage.selectors import ranking, usage_page
+from billing.usage.selectors import leaders, usage_page
 from portal.alerts.models import WebhookDelivery
 from portal.api_keys.models import ApiKey
 from portal.catalog.models import Model
@@ -145,9 +145,16 @@ def names() -> dict[str, object]:
     after = usage_page(organization.id).next
     invoice = Invoice.objects.filter(organization=organization)[0]
     now = timezone.now()
+
+    def busiest(group: str) -> str:
+        keys = leaders(organization.id, now - timedelta(days=30), now, group, limit=2).keys
+        return next(key for key in keys if key)
+
     return {
         "slug": LARGEST,
-        "key": ranking(organization.id, now - timedelta(days=30), now, "api_key", limit=1).rows[0].key,
+        "key": busiest("api_key"),
+        "project": busiest("project"),
+        "end_user": busiest("end_user"),
         "request": record.request_id,
         "after": after,
         "invoice": invoice.id,

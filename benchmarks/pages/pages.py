@@ -51,6 +51,34 @@ MEMBER = [
             (90, ", first token of one key", "metric=ttft&api_key={key}"),
         )
     ),
+    # Where no day is a day of UTC, and where hours begin in the middle of hours.
+    *(
+        Page(f"chart, 90 days{of} in {zone.partition('/')[2]}", f"/o/{{slug}}/usage/chart.json?days=90{query}#{zone}")
+        for of, query, zone in (
+            ("", "", "Europe/Berlin"),
+            (" by model", "&split=model", "Europe/Berlin"),
+            (" by project", "&split=project", "Europe/Berlin"),
+            (" by API key", "&split=api_key", "Europe/Berlin"),
+            (" by end user", "&split=end_user", "Europe/Berlin"),
+            (" of errors", "&metric=errors", "Europe/Berlin"),
+            (" of errors by API key", "&metric=errors&split=api_key", "Europe/Berlin"),
+            (" of one key", "&api_key={key}", "Europe/Berlin"),
+            (", first token", "&metric=ttft", "Europe/Berlin"),
+            (", first token by API key", "&metric=ttft&split=api_key", "Europe/Berlin"),
+            (", first token", "&metric=ttft", "Asia/Tokyo"),
+            (" by end user", "&split=end_user", "Asia/Kathmandu"),
+        )
+    ),
+    *(
+        Page(
+            f"usage, {days} days by {group.replace('_', ' ')} in Berlin",
+            f"/o/{{slug}}/usage?days={days}&group={group}#Europe/Berlin",
+        )
+        for days, group in ((30, "model"), (90, "project"), (90, "api_key"), (90, "end_user"))
+    ),
+    Page("usage of one project, 90 days", "/o/{slug}/usage?days=90&project={project}"),
+    Page("usage of one end user, 90 days", "/o/{slug}/usage?days=90&end_user={end_user}"),
+    Page("usage of one model by API key, 90 days", "/o/{slug}/usage?days=90&group=api_key&model={model_name}"),
     Page("usage of one key, 90 days", "/o/{slug}/usage?days=90&api_key={key}"),
     Page("requests", "/o/{slug}/usage/requests"),
     Page("requests, a later page", "/o/{slug}/usage/requests?after={after}"),

@@ -83,6 +83,10 @@ class Group:
     # In place of the table's name.
     rows: str = ""
 
+    @property
+    def type(self) -> str:
+        return "bigint" if self.is_id else "text"
+
     def sql_keys(self, keys: Sequence[str]) -> list[Any]:
         """Keys as the statement compares them."""
         return [int(key or NONE) for key in keys] if self.is_id else list(keys)

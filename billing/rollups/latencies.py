@@ -45,8 +45,8 @@ _COLUMNS: dict[Group, str] = {
     "end_user": "end_user",
 }
 _KEY = "array_position(%(keys)s::text[], COALESCE({column}::text, ''))"
-# What is counted of each part, and then of each step that the part is added to or taken from. No bucket holds as many
-# calls as an int.
+# What is counted of each part, and then of each step that the part is added to or taken from. OFFSET 0: each part is
+# looked up by itself. No bucket holds as many calls as an int.
 _SLOTS = f"""
 WITH parts AS (
     SELECT * FROM unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[], %(grains_s)s::int[])
@@ -58,7 +58,7 @@ WITH parts AS (
         SELECT model, histogram FROM billing_service_rollup rollup
          WHERE organization_id = %(organization_id)s
            AND (grain_s, start) >= (parts.grain_s, parts.since) AND (grain_s, start) < (parts.grain_s, parts.until)
-           {{only}}) found CROSS JOIN unnest(histogram) packed
+           {{only}} OFFSET 0) found CROSS JOIN unnest(histogram) packed
      WHERE packed >> {COUNT_BITS + KIND_BITS} = ANY(%(kinds)s)
      GROUP BY 1, 2, 3
 )
@@ -67,18 +67,22 @@ SELECT step, place, slot, SUM(sign * hits)::bigint
   JOIN counted USING (part)
  GROUP BY 1, 2, 3 HAVING SUM(sign * hits) <> 0
 """  # noqa: S608 - constants only
+# Calls of one key have an index; of what else it is narrowed to, they are looked for among the newest of all.
 _RECORDS = """
 WITH newest AS (
-    SELECT COALESCE(to_char(started_at AT TIME ZONE %(zone)s, %(form)s), '') AS step, {key} AS place,
-           CASE WHEN is_stream THEN ttft_ms END AS ttft_ms, duration_ms, started_at
+    SELECT started_at, is_stream, ttft_ms, duration_ms, model, project_id, api_key_id, end_user
       FROM billing_usage_record record
      WHERE organization_id = %(organization_id)s AND started_at >= %(start)s AND started_at < %(end)s
-       AND status = 'completed' {only}
+       AND status = 'completed' {of_key}
      ORDER BY started_at DESC LIMIT %(limit)s
+), chosen AS (
+    SELECT COALESCE(to_char(started_at AT TIME ZONE %(zone)s, %(form)s), '') AS step, {key} AS place,
+           CASE WHEN is_stream THEN ttft_ms END AS ttft_ms, duration_ms
+      FROM newest WHERE TRUE {only}
 )
 SELECT (SELECT MIN(started_at) FROM newest HAVING COUNT(*) = %(limit)s),
        step, place, {measured}
-  FROM newest GROUP BY step, place
+  FROM chosen GROUP BY step, place
 """
 _MEASURED = "percentile_cont(%(shares)s::float8[]) WITHIN GROUP (ORDER BY {column})"
 _RECORD_COLUMNS = {Latency.TTFT: "ttft_ms", Latency.E2E: "duration_ms"}
@@ -100,8 +104,8 @@ def over_time(
     One query.
 
     Of models, and of all together, from rollups, some seconds behind, exact to a histogram's bucket and to the hour in
-    which a step begins. Of a project, key or end user exactly, from the newest RECORDS_READ records of what it is
-    narrowed to by `only`: `since` says where those begin.
+    which a step begins. Of a project, key or end user exactly, from those among the newest RECORDS_READ records of the
+    organization, or of the key that `only` names: `since` says where these begin.
     """
     key = _KEY.format(column=_COLUMNS[group_by])
     parameters: dict[str, Any] = {"organization_id": organization_id, "keys": list(keys), **only.parameters}
@@ -184,10 +188,11 @@ def _from_records(
     key: str, keys: Sequence[str], only: Only, kinds: Sequence[Latency], parameters: dict[str, Any]
 ) -> Measured:
     shares = [percent / 100 for percent in PERCENTS]
+    of_key = Only(api_key_id=only.api_key_id)
     measured = ", ".join(_MEASURED.format(column=_RECORD_COLUMNS[kind]) for kind in kinds)
     with connection.cursor() as cursor:
         cursor.execute(
-            _RECORDS.format(key=key, only=only.where("record"), measured=measured),
+            _RECORDS.format(key=key, of_key=of_key.where("record"), only=only.where("newest"), measured=measured),
             {**parameters, "shares": shares, "limit": RECORDS_READ},
         )
         rows = cursor.fetchall()

@@ -27,7 +27,7 @@ def split(start: datetime, end: datetime, step: str, zone: ZoneInfo, grains_s: S
         return Split([(start, end)], [])
     raw = [(start, first), (last, end)]
     if not step:
-        return Split(raw, list(_cover(first, last, grains_s)))
+        return Split(raw, list(cover(first, last, grains_s)))
     rolled = []
     for hour in _divided_hours(first, last, LOCAL_KEYS[step], zone):
         raw.append((hour, hour + HOUR))
@@ -37,24 +37,24 @@ def split(start: datetime, end: datetime, step: str, zone: ZoneInfo, grains_s: S
     rolled = [part for part in rolled if part[0] < part[1]]
     if step == "month":
         months = [month for since, until, _ in rolled for month in by_months(since, until, zone)]
-        rolled = [part for since, until in months for part in _cover(since, until, grains_s)]
+        rolled = [part for since, until in months for part in cover(since, until, grains_s)]
     if step == "day":
         rolled = [part for since, until, _ in rolled for part in _by_local_days(since, until, zone)]
     return Split(raw, rolled)
 
 
-def _cover(since: datetime, until: datetime, grains_s: Sequence[int]) -> Iterator[tuple[datetime, datetime, int]]:
-    """Whole hours from rollups as long as they fit, the longest first."""
+def cover(since: datetime, until: datetime, grains_s: Sequence[int]) -> Iterator[tuple[datetime, datetime, int]]:
+    """A range of whole buckets of the last grain, from rollups as long as they fit, the longest first."""
     if since >= until:
         return
     grain_s, *shorter = grains_s
     first, last = ceil(since, grain_s), floor(until, grain_s)
     if first >= last:
-        yield from _cover(since, until, shorter)
+        yield from cover(since, until, shorter)
         return
     yield first, last, grain_s
-    yield from _cover(since, first, shorter)
-    yield from _cover(last, until, shorter)
+    yield from cover(since, first, shorter)
+    yield from cover(last, until, shorter)
 
 
 def by_months(since: datetime, until: datetime, zone: ZoneInfo) -> Iterator[tuple[datetime, datetime]]:

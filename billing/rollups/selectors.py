@@ -81,12 +81,12 @@ SELECT key, cost_nano, (SELECT COUNT(*) FROM grouped)
 # compared together, as the primary key has them: the index of starts has everybody's rows.
 _FROM_ROLLUP = """
     UNION ALL
-    SELECT part.* FROM rolled CROSS JOIN LATERAL (
+    SELECT part.* FROM rolled {asked} CROSS JOIN LATERAL (
         SELECT {of_rollup} AS key, {rollup_fields} FROM {table} rollup
          WHERE rollup.organization_id = %(organization_id)s
            AND (rollup.grain_s, rollup.start) >= (rolled.grain_s, rolled.since)
            AND (rollup.grain_s, rollup.start) < (rolled.grain_s, rolled.until) {only_rollup}
-         {grouped_rollup}) part
+         {grouped_rollup} OFFSET 0) part
      WHERE rolled.grain_s = ANY(ARRAY[{grains}])
 """
 _PENDING = """
@@ -232,7 +232,7 @@ def _by_step(
 ) -> dict[str | None, dict[str, UsageSum]]:
     moment = group_of(step, only)
     of_record, of_rollup = (
-        f"{at} || '|' || COALESCE(array_position(%(keys)s::{'bigint' if group.is_id else 'text'}[], {key})::text, '')"
+        f"{at} || '|' || COALESCE(array_position(%(keys)s::{group.type}[], {key})::text, '')"
         for at, key in ((moment.of_record, group.of_record), (moment.of_rollup, group.of_rollup))
     )
     both = replace(group, of_record=of_record, of_rollup=of_rollup)
@@ -275,7 +275,9 @@ def _read(
         "of_record": group.of_record,
         "of_rollup": group.of_rollup,
         "only_record": only.where("record") + (f" AND {keyed.of_record} = ANY(%(among)s)" if among else ""),
-        "only_rollup": only.where("rollup") + (f" AND {keyed.of_rollup} = ANY(%(among)s)" if among else ""),
+        # Key by key, so that each is looked up by itself.
+        "asked": f"CROSS JOIN unnest(%(among)s::{keyed.type}[]) asked (key)" if among else "",
+        "only_rollup": only.where("rollup") + (f" AND {keyed.of_rollup} = asked.key" if among else ""),
         "record_fields": ", ".join("1 AS requests" if name == "requests" else f"record.{name}" for name in fields),
         "adjustment_fields": ", ".join("0" if name == "requests" else f"adjustment.{name}" for name in fields),
         "rollup_fields": ", ".join(f"SUM({name})::bigint AS {name}" if adds else f"rollup.{name}" for name in fields),

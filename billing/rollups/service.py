@@ -11,7 +11,8 @@ from django.db import connection
 
 from billing.rollups.failures import NAMES
 from billing.rollups.histograms import COUNT_BITS, Latency, percentile_ms, split
-from billing.rollups.models import ALL_ORGANIZATIONS
+from billing.rollups.models import ALL_ORGANIZATIONS, DAY_S, HOUR_S, WEEK_S
+from billing.rollups.ranges import ceil, cover
 
 Group = Literal["model", "deployment", "organization"]
 
@@ -99,14 +100,31 @@ def sold_by_model(currency: str, start: datetime, end: datetime, *, grain_s: int
         return {model: (tokens, cost_nano) for model, tokens, cost_nano in cursor.fetchall()}
 
 
+# The same of projects, where nothing narrows it: there are far fewer rows, and they have weeks.
+_BUSIEST_OF_ALL = """
+SELECT organization_id
+  FROM unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[], %(grains_s)s::int[]) part (since, until, grain_s)
+  CROSS JOIN LATERAL (
+    SELECT organization_id, completion_tokens FROM billing_project_rollup rollup
+     WHERE rollup.grain_s = part.grain_s AND start >= since AND start < until OFFSET 0) found
+ GROUP BY organization_id ORDER BY SUM(completion_tokens) DESC, organization_id LIMIT %(limit)s
+"""
+
+
 def _busiest(filters: ServiceFilters, start: datetime, end: datetime, grain_s: int, limit: int) -> list[int]:
-    where = _WHERE.format(tenant=f"organization_id <> {ALL_ORGANIZATIONS}")
+    parameters = {**_parameters(filters, start, end, grain_s), "limit": limit}
+    statement = (
+        f"SELECT organization_id FROM billing_service_rollup"  # noqa: S608 - constants only
+        f" {_WHERE.format(tenant=f'organization_id <> {ALL_ORGANIZATIONS}')}"
+        " GROUP BY organization_id ORDER BY SUM(completion_tokens) DESC, organization_id LIMIT %(limit)s"
+    )
+    if filters == ServiceFilters() and grain_s >= HOUR_S:
+        grains_s = [longer for longer in (WEEK_S, DAY_S, HOUR_S) if longer >= grain_s]
+        parts = list(cover(ceil(start, grain_s), ceil(end, grain_s), grains_s))
+        statement = _BUSIEST_OF_ALL
+        parameters["starts"], parameters["ends"], parameters["grains_s"] = map(list, zip(*parts, strict=True))
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT organization_id FROM billing_service_rollup {where}"  # noqa: S608 - constants only
-            " GROUP BY organization_id ORDER BY SUM(completion_tokens) DESC, organization_id LIMIT %(limit)s",
-            {**_parameters(filters, start, end, grain_s), "limit": limit},
-        )
+        cursor.execute(statement, parameters)
         return [row[0] for row in cursor.fetchall()]
 
 

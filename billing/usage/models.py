@@ -124,6 +124,15 @@ class UsageRecord(models.Model):
             models.Index(F("organization"), F("started_at").desc(), F("request_id").desc(), name="billing_record_page"),
             # The same list of one API key.
             models.Index(F("api_key_id"), F("started_at").desc(), F("request_id").desc(), name="billing_record_by_key"),
+            # And of one end user; most calls name none.
+            models.Index(
+                F("organization"),
+                F("end_user"),
+                F("started_at").desc(),
+                F("request_id").desc(),
+                name="billing_record_by_user",
+                condition=Q(end_user__gt=""),
+            ),
             # Σ hold of an organization, and the sweep for stale records.
             models.Index(
                 fields=["organization", "started_at"], name="billing_record_started", condition=Q(status="started")

@@ -37,7 +37,7 @@ def reconciliation(request: HttpRequest) -> HttpResponse:
     context = {
         **{each.name: getattr(found, each.name) for each in fields(found)},
         "page": page,
-        "mismatches": operator.mismatch_rows(page.object_list),
+        "mismatches": operator.mismatch_rows(list(page)),
         "rates": found.days,
         "days": operator.RECONCILIATION_DAYS,
         "most": operator.ORGANIZATIONS_SHOWN,

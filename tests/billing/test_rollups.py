@@ -133,7 +133,9 @@ class TestSums:
             )
             assert from_summary(ada, start, end, group, zone) == expected, group
 
-    @pytest.mark.parametrize("only", [EVERYTHING, Only(model="m"), Only(api_key_id=1)])
+    @pytest.mark.parametrize(
+        "only", [EVERYTHING, Only(model="m"), Only(api_key_id=1), Only(project_id=1), Only(end_user="eve")]
+    )
     def test_whole_days_of_keys_and_endings_are_exact(self, ada: BillingAccount, only: Only) -> None:
         """They are read from other rollups than the hours at the edges, and than the rest of the groups."""
         scatter(ada, 30)
@@ -142,7 +144,7 @@ class TestSums:
         start, end = EVE - timedelta(days=3, minutes=7), EVE + timedelta(minutes=41, seconds=3)
         assert KeyRollup.objects.exists()
         assert EndUserRollup.objects.exists()
-        chosen = {name: value for name, value in {"model": only.model, "api_key_id": only.api_key_id}.items() if value}
+        chosen = {name: getattr(only, name) for name in only.columns}
         for group in ("project", "api_key", "end_user"):
             expected: dict[str, int] = {}
             for record in UsageRecord.objects.filter(started_at__gte=start, started_at__lt=end, **chosen):
@@ -224,7 +226,7 @@ class TestOverTime:
         scatter(ada, 10, seed=2)
         start, end = EVE - timedelta(days=3, minutes=7), EVE + timedelta(minutes=41, seconds=3)
         form = {"day": "%Y-%m-%d", "hour": "%Y-%m-%dT%H:00"}[step]
-        chosen = {name: value for name, value in {"model": only.model, "project_id": only.project_id}.items() if value}
+        chosen = {name: getattr(only, name) for name in only.columns}
         expected: dict[str | None, dict[str, int]] = {"1": {}}
         for record in UsageRecord.objects.filter(started_at__gte=start, started_at__lt=end, **chosen):
             steps = expected.setdefault("1" if record.api_key_id == 1 else None, {})
