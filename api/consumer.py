@@ -85,6 +85,7 @@ class InferenceConsumer(AsyncConsumer):  # type: ignore[misc]  # channels is unt
             limits = self._gateway.body_limit_bytes, self._gateway.body_timeout_s
             body = await read_body(receive, self._headers, *limits)
         except ClientGone:
+            await self._answer.refuse_broken_body()
             return
         except ApiError as error:
             await self._refuse(error)

@@ -80,7 +80,7 @@ class Exchange:
             if not self._answer.has_begun:
                 await self._answer.whole(200, value if isinstance(value, bytes) else orjson.dumps(value))
         except ClientGone:
-            return
+            await self._answer.refuse_broken_body()
         except ApiError as error:
             await self._answer.refuse(error)
         except BadRequest as error:

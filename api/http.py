@@ -31,7 +31,7 @@ JSON_HEADERS = (("content-type", "application/json"),)
 
 
 class ClientGone(Exception):
-    """The caller left before its request was whole."""
+    """The body is not coming: the caller left, or sent what no server can read as one."""
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
@@ -133,6 +133,11 @@ class Answer:
         if retry_after_s is not None:
             headers += [("retry-after", str(retry_after_s)), ("retry-after-ms", str(retry_after_s * 1000))]
         await self.whole(status, body, headers)
+
+    async def refuse_broken_body(self) -> None:
+        """To a caller that is still there: what it sent as a body was no body, such as a chunk without a size."""
+        message = "The request body broke off before it was whole; see how it is sent."
+        await self.refuse(ApiError("invalid_request", message, headers=(("connection", "close"),)))
 
     async def _put(self, message: Message) -> None:
         if self.is_gone:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.core.exceptions import BadRequest
-from django.http import HttpRequest, HttpResponseBase, QueryDict
+from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict
 
 
 class NulInRequest(BadRequest):
@@ -16,7 +16,7 @@ class NulInRequest(BadRequest):
 
 
 class PlainTextMiddleware:
-    """Fields of an address and of a form; JSON is read by serializers, which refuse it by themselves."""
+    """Names and fields of an address, fields of a form; JSON is read by serializers, which refuse it by themselves."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -26,6 +26,8 @@ class PlainTextMiddleware:
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> None:
         """After the CSRF check, which has read the form."""
+        if any("\0" in text for text in kwargs.values() if isinstance(text, str)):
+            raise Http404
         refuse_nul(request.GET)
         refuse_nul(request.POST)
 

@@ -7,6 +7,7 @@ are generated from these marks.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Collection
 from functools import cache
@@ -22,6 +23,9 @@ _PATH = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
 _MISSING = re.compile(r"^Object missing required field `(\w+)`$")
 _WRONG_TYPE = re.compile(r"^Expected `([^`]+)`, got `([^`]+)`$")
 _OUT_OF_RANGE = re.compile(r"^Expected `\w+`(?: of length)? ([<>]=?) (.+)$")
+# Whole escapes of JSON: a pair of surrogates, half of one, and any other.
+_PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPES = re.compile(rb"\\(?:" + _PAIR + rb"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 _JSON_NAMES = {
     "int": "an integer", "float": "a number", "str": "a string", "bool": "a boolean", "object": "an object",
     "array": "an array", "null": "null",
@@ -68,11 +72,31 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     except msgspec.ValidationError as error:
         raise explain(error) from None
     except msgspec.DecodeError as error:
-        raise BadRequest(f"The request body is not valid JSON: {error}.", None, "invalid_json") from None
+        if (mended := mend(body)) != body:
+            return decode(decoder, mended)
+        raise BadRequest(_why_not_json(body, str(error)), None, "invalid_json") from None
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.", None, "invalid_json") from None
     refuse_marked_fields(value)
     return value
+
+
+def mend(body: bytes) -> bytes:
+    """JSON without what programs put into it by mistake; the body itself where there is nothing of it.
+
+    A byte order mark, and halves of a surrogate pair: agents cut what a tool printed in the middle of an emoji, and
+    their JSON then holds an escape that stands for no character. It becomes the replacement character.
+    """
+    body = body.removeprefix(codecs.BOM_UTF8)
+    return _ESCAPES.sub(lambda found: rb"\ufffd" if found["half"] else found[0], body) if b"\\u" in body else body
+
+
+def _why_not_json(body: bytes, error: str) -> str:
+    if not body:
+        return "The request body is empty; send a JSON object."
+    if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in body[:2]:
+        return "The request body is in UTF-16 or UTF-32; send JSON in UTF-8."
+    return f"The request body is not valid JSON: {error}."
 
 
 def convert(value: object, schema: type[T], path: str) -> T:

@@ -14,6 +14,7 @@ from api.errors import ApiError
 from api.gateway import Gateway
 from api.http import Message, Receive, Scope, Send, headers_of
 from api.protocols import responses
+from api.protocols.decoding import mend
 from api.responses_store.consumer import LocalResponses, ResponsesConsumer
 
 # Calls that wait for the one under way; a client that sends more is cut off.
@@ -62,7 +63,7 @@ class ResponsesSocket:
 
     async def _call(self, scope: Scope, send: Send, body: bytes) -> None:
         try:
-            event = orjson.loads(body)
+            event = orjson.loads(mend(body))
         except orjson.JSONDecodeError as error:
             await send(_text(_error(400, "invalid_request_error", "invalid_json", f"Not valid JSON: {error}.")))
             return
