@@ -13,6 +13,13 @@ from portal.quotas import snapshot
 from tests.api.live.service import MODEL, Account, Engine, Web, database_of_its_own, make_account, make_model
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker("live")
+
+
 @pytest.fixture(scope="package")
 def folder() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="gateway-tests-"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
-from tests.api.live.service import Engine, Web, make_account, make_model
+from tests.api.live.service import PATIENCE_S, Engine, Web, make_account, make_model
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_health_is_answered_while_a_prompt_of_megabytes_is_taken(
 
     def probe() -> None:
         while not is_over.is_set():
-            answers.append(httpx.get(f"{account.web.url}/health", timeout=5).status_code)
+            answers.append(httpx.get(f"{account.web.url}/health", timeout=PATIENCE_S).status_code)
 
     prober = threading.Thread(target=probe)
     prober.start()

@@ -6,41 +6,39 @@ import json
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx2 as httpx
 import pytest
 
 from inference_grpc.errors import BY_CODE
-from tests.api.live.service import MODEL, Account, Engine, Web, eventually, make_account, make_model
+from tests.api.live.service import MODEL, PATIENCE_S, Account, Engine, Web, eventually, make_account, make_model
 
 
-def leave_after(account: Account, body: dict[str, Any], wait_for: bytes, after_s: float = 0.0) -> None:
-    """Post, read until `wait_for` came, wait, and close the connection."""
+def leave_after(account: Account, body: dict[str, Any], wait_for: bytes = b"") -> None:
+    """Post, read until the call is recorded and `wait_for` came, and close the connection."""
     payload = json.dumps(body).encode()
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {account.secret}\r\n"
         f"Content-Length: {len(payload)}\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", account.web.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", account.web.port), timeout=PATIENCE_S) as connection:
         connection.sendall(head.encode() + payload)
         received = b""
         while wait_for not in received:
-            received += connection.recv(65536)
-        time.sleep(after_s)
+            part = connection.recv(65536)
+            assert part, received
+            received += part
+        eventually(account.records)
 
 
 def test_a_caller_that_leaves_a_stream_pays_for_what_was_made(each_account: Account) -> None:
-    body = each_account.chat("PACE:20 TOKENS:400", stream=True)
+    body = each_account.chat("PACE:20 TOKENS:2000", stream=True)
     leave_after(each_account, body, wait_for=b'"content":" ')
-    left_at = time.monotonic()
     record = each_account.record()
-    assert time.monotonic() - left_at < 1.5
     assert (record.status, record.error_code) == ("cancelled", "client_closed")
-    assert 0 < record.completion_tokens < 40
+    assert 0 < record.completion_tokens < 2000
     assert record.prompt_tokens > 0
     assert record.cost_nano > 0
     assert not record.is_estimated
@@ -48,16 +46,17 @@ def test_a_caller_that_leaves_a_stream_pays_for_what_was_made(each_account: Acco
 
 
 def test_a_caller_that_leaves_before_a_plain_answer_pays_for_what_was_made(each_account: Account) -> None:
-    leave_after(each_account, each_account.chat("PACE:20 TOKENS:400"), wait_for=b"", after_s=0.5)
+    leave_after(each_account, each_account.chat("PACE:20 TOKENS:2000"))
     record = each_account.record()
     assert (record.status, record.error_code) == ("cancelled", "client_closed")
-    assert 0 < record.completion_tokens < 60
+    assert record.completion_tokens < 2000
     assert record.cost_nano > 0
     each_account.assert_books_agree()
 
 
 def test_an_engine_that_ignores_the_cancel_is_billed_by_its_own_count(account: Account) -> None:
-    leave_after(account, account.chat("IGNORE_CANCEL PACE:100 TOKENS:60", stream=True), wait_for=b'"content":" ')
+    # Long enough to be left in the middle by a caller that is slow to go.
+    leave_after(account, account.chat("IGNORE_CANCEL PACE:5 TOKENS:60", stream=True), wait_for=b'"content":" ')
     record = account.record()
     assert record.completion_tokens == 60
     assert (record.status, record.error_code) == ("completed", "client_closed")
@@ -123,7 +122,7 @@ def test_an_engine_that_is_down_is_a_503_and_recovers(account: Account, folder: 
     assert {record.status for record in account.records()} <= {"failed"}
     engine.start()
     try:
-        eventually(lambda: account.post("SAY: hi", model="lonely-model").status_code == 200, patience_s=20)
+        eventually(lambda: account.post("SAY: hi", model="lonely-model").status_code == 200)
     finally:
         engine.stop()
     account.assert_books_agree()
@@ -131,12 +130,12 @@ def test_an_engine_that_is_down_is_a_503_and_recovers(account: Account, folder: 
 
 @pytest.mark.parametrize("kind", ["granian", "uvicorn"])
 def test_a_server_that_stops_lets_calls_end_or_tells_them(own_web: Callable[..., Web], kind: str) -> None:
-    web = own_web(kind, DRAIN_TIMEOUT_S="2")
+    web = own_web(kind, DRAIN_TIMEOUT_S="12")
     account = make_account(web)
     texts: dict[str, str] = {}
 
     def call(name: str, prompt: str) -> None:
-        with account.client().with_options(timeout=30)._client.stream(
+        with account.client()._client.stream(
             "POST", f"{web.url}/v1/chat/completions", json=account.chat(prompt, stream=True),
             headers={"authorization": f"Bearer {account.secret}"},
         ) as answer:  # fmt: skip
@@ -149,12 +148,11 @@ def test_a_server_that_stops_lets_calls_end_or_tells_them(own_web: Callable[...,
     for thread in threads:
         thread.start()
     eventually(lambda: len(account.records()) == 2)
-    time.sleep(0.2)
     assert web.popen is not None
     web.popen.send_signal(signal.SIGTERM)
-    web.popen.wait(30)
+    web.popen.wait(PATIENCE_S)
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert "data: [DONE]" in texts["short"]
     assert "data: [DONE]" not in texts["long"]
     statuses = sorted((r.status, r.completion_tokens) for r in account.records())
@@ -166,23 +164,19 @@ def test_a_server_that_stops_lets_calls_end_or_tells_them(own_web: Callable[...,
 
 def test_a_silent_stream_is_kept_alive(each_account: Account) -> None:
     with each_account.http.stream(
-        "POST", "/v1/chat/completions", json=each_account.chat("TTFT:3000 SAY: late", stream=True)
+        "POST", "/v1/chat/completions", json=each_account.chat("STALL:2", stream=True)
     ) as answer:
-        lines = [line for line in answer.iter_lines() if line]
-    assert lines[0] == ": ping"
-    assert lines[-1] == "data: [DONE]"
+        lines = answer.iter_lines()
+        while (line := next(lines)) != ": ping":
+            assert "[DONE]" not in line
+    assert each_account.record().status == "cancelled"
 
 
 def test_headers_come_before_the_body_ends(account: Account) -> None:
-    with httpx.stream(
-        "POST",
-        f"{account.web.url}/v1/chat/completions",
-        json=account.chat("PACE:20 TOKENS:10", stream=True),
-        headers={"authorization": f"Bearer {account.secret}"},
-    ) as answer:
-        began_at = time.monotonic()
-        answer.read()
-    assert time.monotonic() - began_at > 0.3
+    body = account.chat("PACE:5 TOKENS:300", stream=True)
+    with account.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+        assert answer.status_code == 200
+        assert [record.status for record in account.records()] == ["started"]
 
 
 def test_the_usual_model_name_is_echoed(account: Account) -> None:

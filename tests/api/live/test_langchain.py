@@ -12,7 +12,7 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
 
-from tests.api.live.service import MODEL, Account
+from tests.api.live.service import MODEL, PATIENCE_S, Account
 
 
 @tool
@@ -28,7 +28,7 @@ class Pair(BaseModel):
 
 @pytest.fixture(params=["chat", "responses", "messages"])
 def model(request: pytest.FixtureRequest, account: Account) -> BaseChatModel:
-    common: dict[str, Any] = {"model": MODEL, "api_key": account.secret, "max_retries": 0, "timeout": 30}
+    common: dict[str, Any] = {"model": MODEL, "api_key": account.secret, "max_retries": 0, "timeout": PATIENCE_S}
     if request.param == "messages":
         return ChatAnthropic(base_url=account.web.url, max_tokens=128, **common)
     is_responses = request.param == "responses"

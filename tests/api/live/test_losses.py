@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from config.local.program import free_port
 from config.local.valkey import EmbeddedValkey
 from portal.quotas import snapshot
 from portal.quotas.use import used_in
-from tests.api.live.service import MODEL, Account, Engine, Web, engine_id, eventually, make_account
+from tests.api.live.service import MODEL, PATIENCE_S, Account, Engine, Web, engine_id, eventually, make_account
 from tests.api.live.test_limits import set_limit
 
 CALLERS = 4
@@ -50,7 +50,7 @@ class OwnValkey:
     def kill(self) -> None:
         assert self.popen is not None
         self.popen.kill()
-        self.popen.wait(10)
+        self.popen.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -72,26 +72,40 @@ def own_valkey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     snapshot.client.cache_clear()
 
 
-@contextmanager
-def callers(account: Account, prompt: str, **fields: Any) -> Iterator[Counter[int]]:
-    """`CALLERS` threads that call all the time; their status codes are counted, and a broken call is 0."""
-    codes: Counter[int] = Counter()
-    done = threading.Event()
+@dataclass
+class Calls:
+    """Status codes of calls that have ended, all counted and the latest of each caller; a broken call is 0."""
 
-    def call() -> None:
-        with httpx.Client(headers={"authorization": f"Bearer {account.secret}"}, timeout=30) as client:
+    codes: Counter[int] = field(default_factory=Counter)
+    latest: dict[int, int] = field(default_factory=dict)
+
+
+@contextmanager
+def callers(account: Account, prompt: str, **fields: Any) -> Iterator[Calls]:
+    """`CALLERS` threads that call all the time; at the end they leave the streams that they read."""
+    calls = Calls()
+    done = threading.Event()
+    body = account.chat(prompt, **fields)
+
+    def call(caller: int) -> None:
+        with httpx.Client(headers={"authorization": f"Bearer {account.secret}"}, timeout=PATIENCE_S) as client:
             while not done.is_set():
                 try:
-                    answer = client.post(f"{account.web.url}/v1/chat/completions", json=account.chat(prompt, **fields))
-                    codes[answer.status_code] += 1
+                    with client.stream("POST", f"{account.web.url}/v1/chat/completions", json=body) as answer:
+                        for _ in answer.iter_lines():
+                            if done.is_set():
+                                break
+                    code = answer.status_code
                 except httpx.HTTPError:
-                    codes[0] += 1
+                    code = 0
+                calls.latest[caller] = code
+                calls.codes[code] += 1
                 time.sleep(0.01)
 
     with ThreadPoolExecutor(CALLERS) as pool:
-        running: list[Future[None]] = [pool.submit(call) for _ in range(CALLERS)]
+        running: list[Future[None]] = [pool.submit(call, caller) for caller in range(CALLERS)]
         try:
-            yield codes
+            yield calls
         finally:
             done.set()
     for each in running:
@@ -139,19 +153,19 @@ def test_a_valkey_that_is_killed_under_load_comes_back_with_the_truth(
     set_limit(account, "tokens", "month", 10_000_000, project=account.project)
     set_limit(account, "spend", "lifetime", 10**12, api_key=account.api_key)
     set_limit(account, "concurrency", "now", 3 * CALLERS)
-    with callers(account, "PACE:50 TOKENS:3", max_tokens=50) as codes:
+    with callers(account, "PACE:50 TOKENS:3", max_tokens=50) as calls:
+        codes = calls.codes
         eventually(lambda: codes[200] >= 8)
         valkey.kill()
         # It fails closed: what was under way ends well, and then nothing is served.
-        eventually(lambda: codes[503] >= CALLERS)
-        time.sleep(0.2)
+        eventually(lambda: set(calls.latest.values()) == {503})
         served = codes[200]
         eventually(lambda: codes[503] >= 3 * CALLERS)
         assert codes[200] == served
         valkey.start()
         # Nobody is locked out, and the day's limit knows of the calls before.
         eventually(lambda: codes[200] >= served + 4)
-        eventually(lambda: codes[429] >= 1, patience_s=60)
+        eventually(lambda: codes[429] >= 1)
     assert set(codes) <= {200, 429, 503}
     eventually(lambda: all(record.status != "started" for record in account.records()))
     # Those that ran while an empty Valkey was loaded are added when they end.
@@ -174,7 +188,7 @@ def test_calls_that_run_when_valkey_forgets_everything_are_counted_at_once(
     set_limit(account, "output_tokens", "day", 10_000)
     set_limit(account, "tokens", "month", 10**6, project=account.project)
     set_limit(account, "spend", "lifetime", 10**12, api_key=account.api_key)
-    with callers(account, "PACE:20 TOKENS:300", max_tokens=2_000):
+    with callers(account, "PACE:5 TOKENS:600", stream=True, max_tokens=2_000):
         eventually(lambda: [row.status for row in account.records()] == ["started"] * CALLERS)
         before = {limit.counter: counted(account, limit) for limit in windows(account)}
         valkey.kill()
@@ -204,7 +218,7 @@ def test_what_is_loaded_again_is_what_was_counted(web: Web) -> None:
     assert account.post("FAIL:device_fault").status_code >= 500
     broken = account.post("TOKENS:50 FAIL:device_fault@10", stream=True, max_tokens=60)
     assert "error" in broken.text
-    long = account.chat("TOKENS:500 PACE:50", stream=True)
+    long = account.chat("TOKENS:500 PACE:5", stream=True)
     with account.http.stream("POST", "/v1/chat/completions", json=long) as answer:
         next(answer.iter_lines())
     eventually(lambda: {record.status for record in account.records()} == {"completed", "cancelled", "failed"})
@@ -244,7 +258,7 @@ def test_a_gateway_that_is_killed_under_load_leaves_nothing_held(own_web: Callab
     set_limit(account, "output_tokens", "day", 10_000)
     set_limit(account, "tokens", "minute", 100_000, project=account.project)
     set_limit(account, "spend", "lifetime", 10**12, api_key=account.api_key)
-    with callers(account, "PACE:100 TOKENS:200", max_tokens=2_000):
+    with callers(account, "PACE:5 TOKENS:600", stream=True, max_tokens=2_000):
         eventually(lambda: len([row for row in account.records() if row.status == "started"]) == CALLERS)
         # Four times 2,000 are reserved: 3,000 more have no room.
         assert survivor.post("SAY: hi", max_tokens=3_000).status_code == 429

@@ -23,7 +23,17 @@ from portal.catalog.models import Deployment
 from portal.catalog.services import change_price
 from portal.quotas import snapshot
 from portal.quotas.models import Quota
-from tests.api.live.service import MODEL, Account, Engine, Web, engine_id, eventually, make_account, make_model
+from tests.api.live.service import (
+    MODEL,
+    PATIENCE_S,
+    Account,
+    Engine,
+    Web,
+    engine_id,
+    eventually,
+    make_account,
+    make_model,
+)
 
 
 def call_in_parallel(count: int, call: Callable[[], httpx.Response]) -> list[httpx.Response]:
@@ -58,7 +68,8 @@ def statuses(answers: Sequence[httpx.Response]) -> Counter[int]:
 
 def test_fifty_parallel_calls_with_credit_for_three_admit_three(account: Account) -> None:
     make_dear_model("third-of-credit", settings.FREE_CREDIT_NANO // 3 - 10)
-    answers = call_in_parallel(50, lambda: account.post("PACE:50 TOKENS:40", model="third-of-credit", max_tokens=100))
+    # Each costs all that it holds: it does not matter which have ended when another begins.
+    answers = call_in_parallel(50, lambda: account.post("TOKENS:100", model="third-of-credit", max_tokens=100))
     assert statuses(answers) == {200: 3, 429: 47}
     refused = next(answer for answer in answers if answer.status_code == 429)
     assert refused.json()["error"]["code"] == "insufficient_quota"
@@ -70,7 +81,7 @@ def test_fifty_parallel_calls_with_credit_for_three_admit_three(account: Account
 def test_a_hold_is_the_upper_bound_and_comes_back(account: Account) -> None:
     free = settings.FREE_CREDIT_NANO
     with account.http.stream(
-        "POST", "/v1/chat/completions", json=account.chat("PACE:50 TOKENS:20", stream=True, max_tokens=100)
+        "POST", "/v1/chat/completions", json=account.chat("PACE:5 TOKENS:100", stream=True, max_tokens=100)
     ) as answer:
         lines = answer.iter_lines()
         next(lines)
@@ -79,7 +90,6 @@ def test_a_hold_is_the_upper_bound_and_comes_back(account: Account) -> None:
         assert account.copy_nano == free - record.hold_nano == free - held_nano(account.organization.id)
         # 100 tokens of output at $2.03 per million, and the prompt.
         assert record.hold_nano > 203_000
-        list(lines)
     account.assert_books_agree()
 
 
@@ -154,15 +164,14 @@ def test_a_call_refused_for_another_limit_costs_no_request(account: Account) -> 
     set_quota(account, "requests", "minute", 2)
     set_quota(account, "concurrency", "now", 1, of_key=True)
     with account.http.stream(
-        "POST", "/v1/chat/completions", json=account.chat("PACE:20 TOKENS:20", stream=True)
+        "POST", "/v1/chat/completions", json=account.chat("PACE:5 TOKENS:300", stream=True)
     ) as answer:
         lines = answer.iter_lines()
         next(lines)
         refused = account.post("SAY: hi")
         assert refused.status_code == 429
         assert "1 requests at the same time of this API key" in refused.json()["error"]["message"]
-        list(lines)
-    assert account.post("SAY: hi").status_code == 200
+    eventually(lambda: account.post("SAY: hi").status_code == 200)
 
 
 def test_failed_calls_give_their_place_back(account: Account) -> None:
@@ -217,15 +226,14 @@ def test_a_daily_budget_survives_a_lost_valkey(account: Account) -> None:
 
 def test_a_lost_copy_is_read_again_with_the_holds_of_running_calls(account: Account) -> None:
     make_dear_model("most-of-credit", settings.FREE_CREDIT_NANO * 6 // 10)
-    body = account.chat("PACE:20 TOKENS:20", model="most-of-credit", stream=True, max_tokens=100)
+    body = account.chat("PACE:5 TOKENS:100", model="most-of-credit", stream=True, max_tokens=100)
     with account.http.stream("POST", "/v1/chat/completions", json=body) as answer:
         lines = answer.iter_lines()
         next(lines)
         snapshot.client().delete(credit.key(account.organization.id))
         refused = call_in_parallel(4, lambda: account.post("SAY: x", model="most-of-credit", max_tokens=100))
         assert statuses(refused) == {429: 4}
-        list(lines)
-    assert account.record().status == "completed"
+    assert account.record().status == "cancelled"
     account.assert_books_agree()
 
 
@@ -282,7 +290,7 @@ def test_a_killed_gateway_loses_no_record_and_no_cent(own_web: Callable[..., Web
     assert web.popen is not None
     web.kill()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert all(record.status == "started" for record in account.records())
 
     def receipts_came() -> bool:

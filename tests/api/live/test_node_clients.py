@@ -22,7 +22,7 @@ SOURCE = ROOT / "tests" / "node"
 # Of node itself, for the built-in test runner.
 FLOOR = 20
 INSTALL_TIMEOUT_S = 240
-RUN_TIMEOUT_S = 120
+RUN_TIMEOUT_S = 300
 
 
 def needs(program: str) -> str:

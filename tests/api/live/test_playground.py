@@ -10,7 +10,7 @@ from django.conf import settings
 from django.test import Client
 
 from portal.organizations.models import Member
-from tests.api.live.service import Account, make_account
+from tests.api.live.service import PATIENCE_S, Account, make_account
 from tests.factories.portal import make_user
 
 TOKEN = "a" * 32
@@ -24,7 +24,7 @@ def browser(account: Account, user: Any) -> httpx.Client:
         settings.SESSION_COOKIE_NAME: client.cookies[settings.SESSION_COOKIE_NAME].value,
         settings.CSRF_COOKIE_NAME: TOKEN,
     }
-    return httpx.Client(base_url=account.web.url, cookies=cookies, headers={"x-csrftoken": TOKEN}, timeout=30)
+    return httpx.Client(base_url=account.web.url, cookies=cookies, headers={"x-csrftoken": TOKEN}, timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_member_streams_and_the_project_is_charged(account: Account, owner: An
 def test_without_the_token_or_the_session_nothing_runs(account: Account, owner: Any) -> None:
     client = browser(account, owner)
     assert client.post(URL, json=body_of(account), headers={"x-csrftoken": "b" * 32}).status_code == 403
-    stranger = httpx.post(f"{account.web.url}{URL}", json=body_of(account))
+    stranger = httpx.post(f"{account.web.url}{URL}", json=body_of(account), timeout=PATIENCE_S)
     assert stranger.status_code == 401
     assert account.records() == []
 
