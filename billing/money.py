@@ -46,7 +46,8 @@ def from_minor(amount_minor: int, currency: str) -> int:
 def parse_nano(text: str) -> int:
     """`"0.40"` as nano-units; refuses what is not a number or is finer than one nano-unit."""
     try:
-        exact = Decimal(text) * NANO
+        # Decimal reads 1_0 as ten, which nobody means who types it.
+        exact = Decimal("" if "_" in text else text) * NANO
     except InvalidOperation:
         raise ValueError(f"{text!r} is not an amount of money.") from None
     if not exact.is_finite() or exact != exact.to_integral_value():

@@ -60,7 +60,7 @@ def test_what_is_printed_parses_to_the_same_amount(nano):
     assert money.to_decimal(nano) * money.NANO == nano
 
 
-@pytest.mark.parametrize("text", ["", "abc", "0.0000000001", "NaN", "Infinity", "1,5"])
+@pytest.mark.parametrize("text", ["", "abc", "0.0000000001", "NaN", "Infinity", "1,5", "1_0"])
 def test_odd_amounts_are_refused(text):
     with pytest.raises(ValueError, match=r"amount|billionth"):
         money.parse_nano(text)
