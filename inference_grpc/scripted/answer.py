@@ -64,7 +64,7 @@ def answer_parts(request: Request, directives: Directives, choice: int) -> list[
     if directives.think is not None or _asks_to_think(prompt):
         parts.append(Reasoning(directives.think or _sentence(randomness, 12)))
     tool_results = _tool_results(prompt)
-    if request.constraint is not None:
+    if request.constraint is not None and request.tool_choice.mode not in ("required", "named"):
         parts.append(Text(_constrained(request.constraint, text)))
     elif calls := _calls(request, directives, text, is_answering_tool=bool(tool_results)):
         parts += calls

@@ -18,6 +18,7 @@ from portal.billing_pages import periods, usage_charts
 from portal.billing_pages.figures import days_left, figures
 from portal.catalog import selectors as catalog
 from portal.catalog.offers import offers
+from portal.home.agents import make_agents
 from portal.home.design import icons, tokens
 from portal.home.onboarding import CALLS_OF_A_BEGINNER, checklist
 from portal.home.snippets import GUIDES, make_snippets
@@ -105,9 +106,11 @@ def quickstart(request: HttpRequest, slug: str) -> HttpResponse:
     model = request.GET.get("model", "")
     if model not in {each.name for each in models}:
         model = _first_model()
+    shown = next((each for each in models if each.name == model), None)
     context = {
         "snippets": make_snippets(model),
         "guides": make_snippets(model, GUIDES),
+        "agents": make_agents(shown),
         "models": models,
         "model": model,
         "has_key": api_keys.client_keys(member.organization).exists(),

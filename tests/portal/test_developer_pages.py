@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -11,6 +13,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import escape
 
 from billing.usage.models import UsageRecord
 from billing.usage.request_ids import new_request_id, next_attempt
@@ -55,6 +58,27 @@ def test_the_checklist_ticks_itself_and_says_what_comes_next(cast: Cast, model: 
     assert "hx-trigger" not in text, "it asks no more"
     assert str(request_id) in text
     assert "You are set up" not in client.get(page(cast, "dashboard")).content.decode()
+
+
+def test_the_quick_start_points_coding_agents_here(cast: Cast, model: Model, signed_in: Browser, settings: Any) -> None:
+    settings.PUBLIC_URL, settings.API_BASE_URL = "https://ai.example.com", "https://ai.example.com/v1"
+    Model.objects.filter(id=model.id).update(context_tokens=65536, max_output_tokens=65536)
+    answer = signed_in(cast.ada).get(page(cast, "quickstart"))
+    codes = {snippet.name: snippet.code for snippet in answer.context["agents"]}
+    assert all(model.name in code for code in codes.values())
+    assert 'ANTHROPIC_BASE_URL="https://ai.example.com"' in codes["claude-code"]
+    assert "CLAUDE_CODE_MAX_OUTPUT_TOKENS=16384" in codes["claude-code"]
+    codex = tomllib.loads(codes["codex"])
+    assert codex["model_providers"][codex["model_provider"]]["base_url"] == "https://ai.example.com/v1"
+    assert codex["model_context_window"] == 65536
+    opencode = json.loads(codes["opencode"])["provider"]["tokenfactory"]
+    assert opencode["models"][model.name]["limit"] == {"context": 65536, "output": 16384}
+    assert escape(codes["aider"]) in answer.content.decode()
+
+
+def test_the_quick_start_has_agents_before_there_is_a_model(cast: Cast, signed_in: Browser) -> None:
+    answer = signed_in(cast.ada).get(page(cast, "quickstart"))
+    assert all("your-model" in snippet.code for snippet in answer.context["agents"])
 
 
 def test_a_new_key_comes_with_a_call_that_has_it(cast: Cast, model: Model, signed_in: Browser) -> None:

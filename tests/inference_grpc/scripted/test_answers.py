@@ -180,6 +180,13 @@ def test_tools_are_called_as_the_prompt_and_the_choice_say(
     assert answer.reason == ("tool_calls" if calls else "eos")
 
 
+def test_a_call_that_must_be_made_goes_before_the_form_of_an_answer() -> None:
+    """instructor sends both, and so does the engine's grammar decide."""
+    constraint = Constraint("json_schema", '{"type": "object", "properties": {"c": {"type": "string"}}}')
+    (answer,) = script(chat("Add 2 and 3", ADD), tool_choice=ToolChoice("required"), constraint=constraint).choices
+    assert calls_of(answer) == [("add", {"a": 2, "b": 3})]
+
+
 def test_foreign_text_becomes_an_argument_unharmed() -> None:
     prompt = chat("Create a customer named '你好啊集团' (Hello Group) - a Chinese technology company", CUSTOMER)
     (answer,) = script(prompt, tool_choice=ToolChoice("required")).choices
