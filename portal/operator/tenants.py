@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery, TextChoices, Value
 from django.db.models.functions import Coalesce, Lower
@@ -31,7 +32,7 @@ class Order(TextChoices):
     NAME = "name", _("Name")
 
 
-_IN_STATE = {
+_IN_STATE: dict[State, dict[str, Any]] = {
     State.ACTIVE: {"suspended_at": None, "deletes_at": None, "closed_at": None},
     State.SUSPENDED: {"suspended_at__isnull": False, "deletes_at": None, "closed_at": None},
     State.CLOSING: {"deletes_at__isnull": False, "closed_at": None},
