@@ -22,8 +22,10 @@ from portal.alerts.kinds import BudgetWindow, RuleKind
 from portal.alerts.models import AlertRule
 from portal.alerts.services import raise_alert
 from portal.alerts.wording import scope_name
+from portal.operations.reasons import OURS
 from portal.quotas import snapshot
 from portal.quotas.models import Mode
+from portal.quotas.refusals import refused_since
 from portal.quotas.selectors import quotas_of
 from portal.quotas.use import CALENDAR
 from portal.quotas.use import window_bounds as quota_window
@@ -158,8 +160,13 @@ def _spend_anomaly(rule: AlertRule, now: datetime) -> bool:
 
 
 def _failures(rule: AlertRule, now: datetime) -> bool:
-    rows = {row.key: row.requests for row in usage.summary(rule.organization_id, now - FAILURES_SPAN, now, "status")}
-    total, failed = sum(rows.values()), rows.get("failed", 0)
+    start = now - FAILURES_SPAN
+    rows = {row.key: row.requests for row in usage.summary(rule.organization_id, start, now, "status")}
+    recorded = rows.get("failed", 0)
+    # Where no deployment takes calls there are no records of them; of a call that has one the answer was counted too.
+    answered = sum(each.count for each in refused_since(rule.organization_id, start) if each.code in OURS)
+    failed = max(recorded, answered)
+    total = sum(rows.values()) - recorded + failed
     (percent,) = rule.thresholds
     if total < LEAST_CALLS or failed * 100 <= percent * total:
         return False

@@ -28,6 +28,7 @@ from portal.api_keys.models import ApiKey
 from portal.api_keys.services import issue
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Model
+from portal.operations.services import Refusals, record_refusals
 from portal.sealing import SealBroken, seal, unseal
 from tests.factories.portal import Cast
 from tests.factories.usage import use
@@ -150,6 +151,17 @@ def test_failing_calls_are_told_from_twenty_calls_on(cast: Cast, key: ApiKey, mo
         )
     assert evaluate_all(now=now) == 1
     assert Alert.objects.get().title == "5 of 20 calls failed in 15 minutes"
+
+
+def test_calls_that_no_deployment_takes_are_failing_calls(cast: Cast) -> None:
+    rule(cast, RuleKind.FAILURES, thresholds=[20])
+    now = timezone.now()
+    minute = now.replace(second=0, microsecond=0)
+    record_refusals("g", [Refusals(minute, "rate_limit_requests", cast.organization.id, 500)])
+    assert evaluate_all(now=now) == 0
+    record_refusals("g", [Refusals(minute, "engine_unavailable", cast.organization.id, 30)])
+    assert evaluate_all(now=now) == 1
+    assert Alert.objects.get().title == "30 of 30 calls failed in 15 minutes"
 
 
 def test_mail_goes_once_to_those_who_can_act(
