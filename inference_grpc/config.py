@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 EngineKind = Literal["torch", "scripted"]
 DEVICES = ("cpu", "cuda")
 ADMISSIONS = ("grow", "whole")
+KV_CACHES = ("auto", "float32", "fp8", "staged")
 # Each needs a state slot of its own, and few of more than that prove right.
 MOST_DRAFT_TOKENS = 8
 ENGINE_KINDS: tuple[EngineKind, ...] = ("torch", "scripted")
@@ -86,6 +87,21 @@ class EngineConfig:
     pages: int = field(
         default=1024,
         metadata=_about("ENGINE_PAGES", "KV-cache pages; times page_tokens, the tokens that fit.", minimum=2),
+    )
+    kv_cache: str = field(
+        default="auto",
+        metadata=_about(
+            "ENGINE_KV_CACHE",
+            "Keys and values: auto (as ENGINE_PRECISION says), float32 (bfloat16 on cuda), fp8, or staged: pages long "
+            "past in three bits, the others in FP8.",
+        ),
+    )
+    kv_anchor_pages: int = field(
+        default=4, metadata=_about("ENGINE_KV_ANCHOR_PAGES", "First pages of a text that a staged cache keeps in FP8.")
+    )
+    kv_recent_pages: int = field(
+        default=32,
+        metadata=_about("ENGINE_KV_RECENT_PAGES", "Last pages of a text that a staged cache keeps in FP8.", minimum=2),
     )
     checkpoint_mib: int = field(
         default=256,
@@ -214,6 +230,8 @@ def _check(config: EngineConfig) -> None:
         raise _refuse("device", config.device, f"use one of {', '.join(DEVICES)}.")
     if config.admission not in ADMISSIONS:
         raise _refuse("admission", config.admission, f"use one of {', '.join(ADMISSIONS)}.")
+    if config.kv_cache not in KV_CACHES:
+        raise _refuse("kv_cache", config.kv_cache, f"use one of {', '.join(KV_CACHES)}.")
     if config.batch_invariant > 1:
         raise _refuse("batch_invariant", config.batch_invariant, "use 0 or 1.")
     if config.draft_tokens > MOST_DRAFT_TOKENS:

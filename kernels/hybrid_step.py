@@ -14,8 +14,11 @@ import torch
 
 from kernels.gated_delta_rule.step import decode_step as delta_step
 from kernels.native.gemm import MAX_TOKENS, WIDE, DeferredNorm, launch, usual_split
+from kernels.paged_attention.cache import PageMemory, PagePools
 from kernels.paged_attention.launch import attend_pages, partial_sums
 from kernels.paged_attention.runs import runs_of
+from kernels.paged_attention.stage import Staging
+from kernels.turboquant.reference import Encoded
 from kernels.turboquant.rotate import constants
 
 Kind = Literal["nvfp4", "fp8", "bf16"]
@@ -118,12 +121,6 @@ class DeltaMemory:
     ring: torch.Tensor  # bf16 [slots, RING, channels]
 
 
-@dataclass(frozen=True, eq=False)
-class PageMemory:
-    keys: torch.Tensor  # [pages, kv heads, page tokens, D], e4m3 or bf16, rotated
-    values: torch.Tensor
-
-
 # By product: parts of K over blocks, and warps of a block along K, or WIDE.
 Config = dict[str, tuple[int, int]]
 # The same by `split_name`: what was measured to be fastest.
@@ -163,7 +160,8 @@ def products_of(trunk: Trunk) -> dict[str, StepMatrix]:
 class DecodeStep:
     """The step for `batch` sequences whose block tables have `pages` entries. Fill `token_ids`, `positions`, `slots`
     and `table`, then `run` or replay; the result is `logits`. Rows that only fill up the batch point to a slot and a
-    page that nothing else uses."""
+    page that nothing else uses. Over a cache in two stages (`PagePools`, and `staging`) `table` names the FP8 pages and
+    `three_bit_table` the others."""
 
     trunk: Trunk
     memory: list[DeltaMemory | PageMemory]
@@ -176,10 +174,12 @@ class DecodeStep:
     overlap: bool = True
     wide: bool = False  # attention's products in float32, for Triton's interpreter
     only: str = ""  # "products" or "small": what a benchmark times alone
+    staging: Staging | None = None
     token_ids: torch.Tensor = field(init=False)
     positions: torch.Tensor = field(init=False)
     slots: torch.Tensor = field(init=False)
     table: torch.Tensor = field(init=False)
+    three_bit_table: torch.Tensor = field(init=False)
     logits: torch.Tensor = field(init=False)
     part_cells: int = field(init=False)  # of partial sums, for one row of the batch
 
@@ -190,6 +190,7 @@ class DecodeStep:
             torch.zeros(batch, dtype=torch.int64, device=device) for _ in range(3)
         )
         self.table = torch.zeros(batch, self.pages, dtype=torch.int32, device=device)
+        self.three_bit_table = torch.zeros_like(self.table)
         self.logits = torch.zeros(batch, self.trunk.head.rows, **f32)
         self._h, self._squares = torch.zeros(batch, shape.hidden, **f32), torch.ones(batch, 4, **f32)
         self._x: dict[tuple[str, int, torch.dtype], torch.Tensor] = {}
@@ -363,6 +364,7 @@ class DecodeStep:
             rows=1,
             runs=self._runs,
             scale=shape.head_size**-0.5,
+            three_bit=self._three_bit(memory),
             wide=self.wide,
             overlap=self.overlap,
         )
@@ -385,6 +387,12 @@ class DecodeStep:
             **self._triton,
         )
         return wide
+
+    def _three_bit(self, memory: PageMemory) -> tuple[Encoded, Encoded, torch.Tensor, Staging] | None:
+        if not isinstance(memory, PagePools):
+            return None
+        assert self.staging is not None, "pages in two stages need the rule"
+        return memory.three_bit_keys, memory.three_bit_values, self.three_bit_table, self.staging
 
     def _feed_forward(self, layer: StepLayer, x: torch.Tensor) -> torch.Tensor:
         from kernels.rms_norm.device import silu_mul_kernel

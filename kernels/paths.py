@@ -42,6 +42,14 @@ TABLE: tuple[Way, ...] = (
         ("gated_delta_rule.chunk", "causal_conv1d", "rms_norm"),
     ),
     Way("full_attention", "any", "paged", _GPUS, "paged_attention/launch.py, device.py", ("paged_attention.step",)),
+    Way(
+        "full_attention",
+        "three_bit",
+        "staged",
+        (HOPPER,),
+        "native/staged_attention.cu, three-bit pages",
+        ("paged_attention.staged", "step.staged"),
+    ),
     Way("full_attention", "any", "flash", _GPUS, "the library's flash attention", ("attention.prefill",)),
     Way("step", "any", "overlap", (HOPPER,), "hybrid_step.py, launches overlapping", ("step.overlap",)),
     Way("step", "any", "graphs", (HOPPER,), "hybrid_step.py, one CUDA graph a batch size", ("step.graph",)),
@@ -65,17 +73,24 @@ def chip_name(chip: Chip) -> str:
 
 
 def choose(
-    chip: Chip, kinds: Iterable[str], passed: Callable[[str], bool], *, misfit: str = "", chunk_misfit: str = ""
+    chip: Chip,
+    kinds: Iterable[str],
+    passed: Callable[[str], bool],
+    *,
+    misfit: str = "",
+    chunk_misfit: str = "",
+    staged_misfit: str = "",
 ) -> Choice:
-    """`kinds`: of the model's matrices. `passed`: whether a gate has passed here. `misfit`: why the fused step cannot
-    take this model's shape, if it cannot. `chunk_misfit`: the same of the chunked way.
+    """`kinds`: of the model's matrices, and "three_bit" where the cache is to have two stages. `passed`: whether a gate
+    has passed here. `misfit`: why the fused step cannot take this model's shape, if it cannot. `chunk_misfit`,
+    `staged_misfit`: the same of the chunked way and of the staged cache.
 
     The fused step needs all of its parts: packed products of every kind, both layers, or nothing of it is on.
     """
     kinds = sorted(set(kinds))
     verdicts: list[tuple[Way, str]] = []
     for way in TABLE:
-        if way.layer == "product" and way.precision not in kinds:
+        if way.precision not in ("any", *kinds):
             continue
         missing = [gate for gate in way.gates if not passed(gate)]
         if chip not in way.chips:
@@ -88,14 +103,17 @@ def choose(
     has_step = not misfit and not any(parts)
     lines, on = [], set()
     for way, reason in verdicts:
-        if not reason and way.name in ("packed", "fused", "paged", "overlap", "graphs") and not has_step:
+        if not reason and way.name in ("packed", "fused", "paged", "staged", "overlap", "graphs") and not has_step:
             reason = misfit or "another part of the fused step is off"
+        if not reason and way.name == "staged":
+            reason = staged_misfit
         if not reason and way.name == "chunked":
             reason = chunk_misfit
         if not reason:
             on.add(way.name)
         precision = "" if way.precision == "any" else f" x {way.precision}"
-        outcome = way.kernel if not reason else f"{PLAIN} ({way.kernel} is off: {reason})"
+        plain = "FP8 pages alone" if way.name == "staged" else PLAIN
+        outcome = way.kernel if not reason else f"{plain} ({way.kernel} is off: {reason})"
         lines.append(f"{way.layer}{precision} x {chip_name(chip)} [{way.name}] -> {outcome}")
     if "packed" in on and not has_step:
         on.discard("packed")

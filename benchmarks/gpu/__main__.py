@@ -36,6 +36,7 @@ PARTS: dict[str, tuple[list[str], int]] = {
         ["-m", "benchmarks.gpu.engine", "--invariant", "nvfp4", "{}/engine-invariant.json", "same:48", "8:512:128"],
         120,
     ),
+    "staged": (["-m", "benchmarks.gpu.staged", "{}/staged.json"], 300),
     "sections": (["-m", "benchmarks.gpu.sections", "{}/sections.json"], 180),
     "parity": (["-m", "benchmarks.gpu.parity", "{}/parity.json"], 120),
     "peer": (["-m", "benchmarks.gpu.peer", "{}/peer.json"], 120),

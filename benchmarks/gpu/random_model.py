@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from tokenizers import pre_tokenizers
 
@@ -10,45 +12,37 @@ from inference_grpc.model.cuda.matrices import DeviceMatrix, Workspace
 from inference_grpc.model.cuda.model import CudaHybridModel, misfit
 from inference_grpc.model.cuda.weights import AttentionMatrices, DeltaMatrices, DeviceWeights, LayerMatrices
 from inference_grpc.model.hybrid_config import HybridConfig
-from inference_grpc.model.rope import RopeScaling
 from inference_grpc.text.tokenizer import CONTROL, ModelTokenizer
+from inference_grpc.tools.capacity import MODEL_27B
 from kernels.benchmarks.random_trunk import VOCABULARY_27B, random_trunk
 from kernels.dispatch import capability
 from kernels.hybrid_step import DeltaLayer, Kind, StepMatrix
+from kernels.paged_attention.stage import Staging
 from kernels.paths import choose
 from kernels.tuning import read_splits
 
 LAYERS = 64
 
 
-def config_27b(layers: int = LAYERS, context_tokens: int = 262_144) -> HybridConfig:
-    return HybridConfig(
-        hidden=5120,
-        feed_forward=17408,
-        layer_kinds=tuple("full_attention" if n % 4 == 3 else "linear_attention" for n in range(layers)),
-        vocabulary=VOCABULARY_27B,
+def config_27b(layers: int = LAYERS, context_tokens: int = MODEL_27B.context_tokens) -> HybridConfig:
+    return replace(
+        MODEL_27B,
+        layer_kinds=MODEL_27B.layer_kinds[:layers],
         context_tokens=context_tokens,
-        norm_epsilon=1e-6,
-        is_tied=False,
-        heads=24,
-        kv_heads=4,
-        head_size=256,
-        rotated=64,
-        rope_base=10_000_000.0,
-        rope=RopeScaling("default", (1.0,) * 32, context_tokens),
-        key_heads=16,
-        value_heads=48,
-        key_size=128,
-        value_size=128,
+        rope=replace(MODEL_27B.rope, context_tokens=context_tokens),
     )
 
 
-def random_model(kind: Kind, *, layers: int = LAYERS, invariant: bool = False) -> CudaHybridModel:
-    """Raises RuntimeError unless every way of the table is on: a figure must say what it is of."""
+def random_model(
+    kind: Kind, *, layers: int = LAYERS, invariant: bool = False, staging: Staging | None = None
+) -> CudaHybridModel:
+    """`staging`: of a cache in two stages, else it is FP8. Raises RuntimeError unless every way of the table is on: a
+    figure must say what it is of."""
     device = torch.device("cuda", 0)
     config, gates = config_27b(layers), device_gates(device)
-    ways = choose(capability(device), {kind}, lambda gate: gate in gates, misfit=misfit(config))
-    if "graphs" not in ways:
+    kinds = {kind, "three_bit"} if staging else {kind}
+    ways = choose(capability(device), kinds, lambda gate: gate in gates, misfit=misfit(config))
+    if "graphs" not in ways or (staging and "staged" not in ways):
         raise RuntimeError("ways are off here:\n" + "\n".join(ways.lines))
     trunk, _ = random_trunk(kind, layers=layers)
     workspace = Workspace()
@@ -74,9 +68,10 @@ def random_model(kind: Kind, *, layers: int = LAYERS, invariant: bool = False) -
         ways,
         precision=kind,
         vocabulary=VOCABULARY_27B,
-        kv_format="fp8",
+        kv_format="staged" if staging else "fp8",
         invariant=invariant,
         splits=read_splits(gates.key),
+        staging=staging,
     )
 
 

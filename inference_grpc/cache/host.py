@@ -7,12 +7,14 @@ having: it gives way, the longest unused first, to either.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 
 
 class HostMemory:
-    def __init__(self, pages: int, states: int) -> None:
-        self.total_pages, self.total_states = pages, states
+    def __init__(self, pages: int, states: int, three_bit_pages: int = 0) -> None:
+        self.total_pages, self.total_states, self.total_three_bit = pages, states, three_bit_pages
         self._free_pages = deque(range(pages))
+        self._free_three_bit = deque(range(three_bit_pages))
         self._free_states = deque(range(states))
         self._spilled: OrderedDict[bytes, int] = OrderedDict()
 
@@ -22,21 +24,26 @@ class HostMemory:
 
     @property
     def held(self) -> int:
-        """Pages of preempted sequences."""
-        return self.total_pages - len(self._free_pages)
+        """Pages of preempted sequences, of both kinds."""
+        return self.total_pages - len(self._free_pages) + self.total_three_bit - len(self._free_three_bit)
 
-    def take_pages(self, count: int) -> list[int] | None:
-        if count > len(self._free_pages):
+    def take_pages(self, count: int, three_bit: int = 0) -> tuple[list[int], list[int]] | None:
+        """Places for so many pages of either kind, or for none."""
+        if count > len(self._free_pages) or three_bit > len(self._free_three_bit):
             return None
-        return [self._free_pages.popleft() for _ in range(count)]
+        return (
+            [self._free_pages.popleft() for _ in range(count)],
+            [self._free_three_bit.popleft() for _ in range(three_bit)],
+        )
 
     def take_state(self) -> int | None:
         if self._free_states:
             return self._free_states.popleft()
         return self._spilled.popitem(last=False)[1] if self._spilled else None
 
-    def give_back(self, pages: list[int], state: int | None) -> None:
+    def give_back(self, pages: list[int], state: int | None, three_bit: Sequence[int] = ()) -> None:
         self._free_pages.extend(pages)
+        self._free_three_bit.extend(three_bit)
         if state is not None:
             self._free_states.append(state)
 
@@ -67,8 +74,12 @@ class HostMemory:
         self._free_states.extend(self._spilled.values())
         self._spilled.clear()
 
-    def check_integrity(self, pages: list[int], states: list[int]) -> None:
+    def check_integrity(self, pages: list[int], states: list[int], three_bit: Sequence[int] = ()) -> None:
         """Raises AssertionError unless free + spilled + what preempted sequences hold are all places, each once."""
+        if sorted([*self._free_three_bit, *three_bit]) != list(range(self.total_three_bit)):
+            raise AssertionError(
+                f"{self.total_three_bit} host places of three bits: {sorted(three_bit)} are held and others not free"
+            )
         if sorted([*self._free_pages, *pages]) != list(range(self.total_pages)):
             raise AssertionError(f"{self.total_pages} host pages, but {sorted(pages)} are held and others not free")
         if sorted([*self._free_states, *self._spilled.values(), *states]) != list(range(self.total_states)):

@@ -23,6 +23,11 @@ class BackendInfo:
     page_tokens: int = 0
     pages_total: int = 0
     pages_free: int = 0
+    # Of a cache in two stages, whose other pages are in FP8: pages in three bits, and what of either sequences hold.
+    three_bit_pages_total: int = 0
+    three_bit_pages_free: int = 0
+    pages_held: int = 0
+    three_bit_pages_held: int = 0
     running: int = 0
     waiting: int = 0
     precision: str = ""

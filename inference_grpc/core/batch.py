@@ -45,12 +45,13 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Copy a page or a state onto another, in every layer that has one of its kind.
+    """Copy a page (in FP8, where the cache has two stages), a three-bit page or a state onto another, in every layer
+    that has one of its kind. A demotion encodes a page into a three-bit page.
 
     The side that `way` names as host is a place in host memory, the other one on the device.
     """
 
-    kind: Literal["page", "state"]
+    kind: Literal["page", "three_bit", "state", "demotion"]
     source: int
     target: int
     way: Literal["on_device", "to_host", "from_host"] = "on_device"

@@ -57,6 +57,10 @@ class Sequence:
     # The coordinator: pages in the order of positions, and how many tokens have their keys and values in them.
     page_ids: list[int] = field(default_factory=list)
     computed: int = 0
+    # The coordinator, where the cache has two stages: copies in three bits, by page; NO_PAGE in either list where the
+    # sequence holds no such copy. From `fp8_from` on, and of anchors, it holds the FP8 copies.
+    three_bit_ids: list[int] = field(default_factory=list)
+    fp8_from: int = 0
     page_hashes: list[bytes] = field(default_factory=list)  # of leading full pages, as far as they were asked for
     published: int = 0  # leading pages that can be found by prefix
     # The coordinator, for models with recurrent state: its slot while it runs, and one for the state after each draft.
@@ -64,6 +68,7 @@ class Sequence:
     draft_slots: list[int] = field(default_factory=list)
     # The coordinator, while it waits after a preemption: where its first `computed` tokens lie in host memory.
     host_pages: list[int] = field(default_factory=list)
+    host_three_bit: list[int] = field(default_factory=list)
     host_state: int | None = None
     # The coordinator: positions at which chunks of it must end because the state there is to be kept.
     checkpoints: list[int] = field(default_factory=list)

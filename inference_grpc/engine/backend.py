@@ -39,14 +39,18 @@ class TorchBackend:
         return self._preparer.count_tokens(prompt)
 
     def info(self) -> BackendInfo:
-        facts, counters = self._facts, self.engine.counters
+        facts, counters, cache = self._facts, self.engine.counters, self.engine.cache
         return BackendInfo(
             model=facts.model,
             context_tokens=facts.context_tokens,
             max_sequences=facts.max_sequences,
             page_tokens=facts.page_tokens,
             pages_total=facts.pages_total,
-            pages_free=self.engine.cache.pool.available,
+            pages_free=cache.pool.available,
+            three_bit_pages_total=facts.three_bit_pages_total,
+            three_bit_pages_free=cache.stale.pool.available,
+            pages_held=cache.pool.held,
+            three_bit_pages_held=cache.stale.pool.held,
             running=len(self.engine.scheduler.running),
             waiting=self.engine.waiting,
             precision=facts.precision,

@@ -16,6 +16,7 @@ from inference_grpc.cache.coordinator import CacheCoordinator
 from inference_grpc.core.batch import Batch, End
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence
+from inference_grpc.core.staged import StagedPages
 from inference_grpc.engine.scheduler import Scheduler
 from inference_grpc.model.interface import Model
 
@@ -31,6 +32,7 @@ class Room:
     pages: int
     page_tokens: int
     state_slots: int
+    staged: StagedPages | None = None
 
 
 def why_not(model: Model, room: Room, draft_tokens: int) -> str:
@@ -60,6 +62,7 @@ def _decode(
         state_slots=room.state_slots,
         block_tokens=model.block_tokens,
         draft_tokens=draft_tokens,
+        staged=room.staged,
     )
     scheduler = Scheduler(
         cache,

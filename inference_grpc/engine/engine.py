@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from inference_grpc.cache.coordinator import CacheCoordinator
+from inference_grpc.cache.stale import held
 from inference_grpc.core.backend import StepRows
 from inference_grpc.core.batch import Batch, End, SampledToken
 from inference_grpc.core.sequence import Sequence
@@ -57,7 +58,7 @@ class Engine:
         if runner.runs_beside:
             runner.meanwhile = self._tell  # what the last step said leaves while the GPU is at the next
             # A step takes at most one new page a sequence; with so many there is no preemption.
-            runner.may_run_ahead = lambda: cache.pool.available >= len(scheduler.running)
+            runner.may_run_ahead = lambda: cache.may_grow(len(scheduler.running))
         self._queue_limit = queue_limit
         self._clock = clock
         self._open: dict[int, OpenRequest] = {}
@@ -225,8 +226,10 @@ class Engine:
         """Its logits are not finite, so its pages may hold such values, and a masked key still spreads them."""
         self.counters.faults += 1
         logger.error("logits_not_finite request_id=%s", request.request_id)
-        # Pages that others hold are left alone: they were sound when they were shared.
-        self._runner.clear_pages([page_id for page_id in sequence.page_ids if self.cache.pool.references(page_id) == 1])
+        # Pages that others hold are left alone: they were sound when they were shared. One in three bits is written
+        # whole before anybody reads it.
+        own = [page_id for page_id in held(sequence.page_ids) if self.cache.pool.references(page_id) == 1]
+        self._runner.clear_pages(own)
         self._fail(request, error)
         self.cache.forget_prefixes()
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -17,6 +17,7 @@ from inference_grpc.engine.backend import TorchBackend
 from inference_grpc.engine.draft_gate import Room, why_not
 from inference_grpc.engine.drafting import Drafter, DraftLayer, PromptLookup
 from inference_grpc.engine.engine import Engine
+from inference_grpc.engine.pools import Pools, pools_of, staging_of
 from inference_grpc.engine.prepare import Preparer
 from inference_grpc.engine.room import free_bytes, refusal, weights_refusal
 from inference_grpc.engine.runner import Runner
@@ -26,6 +27,7 @@ from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.interface import DeviceModel, DraftLayerModel, Model
 from inference_grpc.model.load import Opened, load_model, load_on_gpu, open_checkpoint
 from inference_grpc.model.load import weights_sha256 as hash_of
+from inference_grpc.model.memory import KvFormat
 from inference_grpc.model.packed_cache import PackedCache
 from inference_grpc.model.recipe import AS_STORED, Recipe, read_recipe
 from inference_grpc.model.resolve import ModelNotFound, resolve_model
@@ -49,16 +51,26 @@ def load(config: EngineConfig) -> TorchBackend:
         metadata = opened.file.metadata if opened.file is not None else read_hf_tokenizer(path)
         tokenizer = ModelTokenizer(metadata)
         recipe = _recipe(config, opened)
+        staging = staging_of(config) if recipe.kv == "staged" else None
         if config.device == "cuda":
             find_device()
         if problem := weights_refusal(config, opened, recipe, free_bytes(config.device)):
             raise ConfigError(f"There is no memory for the weights of {name}: {problem}")
         if config.device == "cuda":
             invariant = config.batch_invariant == 1
-            loaded = load_on_gpu(opened, name=name, vocabulary=tokenizer.vocabulary, recipe=recipe, invariant=invariant)
+            loaded = load_on_gpu(
+                opened,
+                name=name,
+                vocabulary=tokenizer.vocabulary,
+                recipe=recipe,
+                invariant=invariant,
+                staging=staging,
+            )
         else:
             cache = PackedCache(config.packed_folder, config.packed_mib * 2**20) if config.packed_mib else None
-            loaded = load_model(opened, name=name, vocabulary=tokenizer.vocabulary, recipe=recipe, cache=cache)
+            loaded = load_model(
+                opened, name=name, vocabulary=tokenizer.vocabulary, recipe=recipe, cache=cache, staging=staging
+            )
     except (ModelNotFound, ModelFileError, TokenizerError) as error:
         raise ConfigError(f"ENGINE_MODEL (--model) is {config.model!r}: {error}") from error
     except (MemoryError, torch.OutOfMemoryError) as error:  # others took it meanwhile, or it was in pieces
@@ -74,9 +86,9 @@ def load(config: EngineConfig) -> TorchBackend:
             f"ENGINE_DRAFT_TOKENS (--draft-tokens) is {config.draft_tokens}: steps on {model.device} verify no drafts; "
             "leave it 0 there."
         )
-    state_slots = _state_slots(config, model)
-    host_pages, host_states = _host_places(config, model)
-    _allocate(config, model, state_slots, host_pages, host_states)
+    state_slots, pools = _state_slots(config, model), pools_of(config, model)
+    host_states = config.swap_mib * 2**20 // 2 // model.state_bytes if model.state_bytes else 0
+    _allocate(config, model, pools, state_slots, host_states)
     if isinstance(model, DeviceModel):
         model.warm_up(config.max_sequences)
     if not model.is_batch_invariant():
@@ -85,7 +97,7 @@ def load(config: EngineConfig) -> TorchBackend:
             model.device,
             torch.backends.cpu.get_cpu_capability(),
         )
-    drafter = _drafter(config, model, state_slots)
+    drafter = _drafter(config, model, pools, state_slots)
     template = _chat_template(metadata, tokenizer)
     backend = assemble(
         config,
@@ -93,11 +105,12 @@ def load(config: EngineConfig) -> TorchBackend:
         tokenizer,
         template,
         weights_sha256=hash_of(path),
+        pools=pools,
         state_slots=state_slots,
-        host_pages=host_pages,
         host_states=host_states,
         drafter=drafter,
     )
+    _log_cache(model, pools)
     logger.info(
         "engine_loaded model=%s device=%s precision=%s kv_bytes_per_token=%d state_bytes=%d state_slots=%d "
         "seconds=%.1f",
@@ -117,7 +130,9 @@ def _recipe(config: EngineConfig, opened: Opened) -> Recipe:
         recipe = read_recipe(config.precision)
     except ModelFileError as error:
         raise ConfigError(f"ENGINE_PRECISION (--precision) is {config.precision!r}: {error}") from error
-    return replace(recipe, kv=opened.checkpoint.kv) if recipe is AS_STORED else recipe
+    if recipe is AS_STORED:
+        recipe = replace(recipe, kv=opened.checkpoint.kv)
+    return recipe if config.kv_cache == "auto" else replace(recipe, kv=cast(KvFormat, config.kv_cache))
 
 
 def _state_slots(config: EngineConfig, model: Model) -> int:
@@ -129,11 +144,27 @@ def _state_slots(config: EngineConfig, model: Model) -> int:
     return running + max(config.checkpoint_mib * 2**20 // model.state_bytes, 1)
 
 
-def _drafter(config: EngineConfig, model: Model, state_slots: int) -> Drafter | None:
+def _log_cache(model: Model, pools: Pools) -> None:
+    if pools.staged:
+        rule = pools.staged.rule
+        logger.info(
+            "kv_cache_staged device=%s anchors=%d recent=%d page_tokens=%d fp8_pages=%d three_bit_pages=%d "
+            "three_bit_bytes_per_token=%d",
+            model.device,
+            rule.anchors,
+            rule.recent,
+            rule.page_tokens,
+            pools.pages,
+            pools.staged.three_bit_pages,
+            model.three_bit_token_bytes,
+        )
+
+
+def _drafter(config: EngineConfig, model: Model, pools: Pools, state_slots: int) -> Drafter | None:
     """Who drafts; None where nobody is to, or where verifying drafts would change what is said."""
     if not config.draft_tokens:
         return None
-    room = Room(pages=config.pages, page_tokens=config.page_tokens, state_slots=state_slots)
+    room = Room(pages=pools.pages, page_tokens=config.page_tokens, state_slots=state_slots, staged=pools.staged)
     reason = why_not(model, room, config.draft_tokens)
     if reason:
         logger.warning("drafting_off draft_tokens=%d: %s", config.draft_tokens, reason)
@@ -149,31 +180,24 @@ def _drafter(config: EngineConfig, model: Model, state_slots: int) -> Drafter | 
     return drafter
 
 
-def _host_places(config: EngineConfig, model: Model) -> tuple[int, int]:
-    """Pages and states in host memory; a model with states has half of the room for each."""
-    room, page_bytes = config.swap_mib * 2**20, config.page_tokens * model.page_token_bytes
-    if not model.state_bytes:
-        return room // page_bytes, 0
-    return room // 2 // page_bytes, room // 2 // model.state_bytes
-
-
-def _allocate(config: EngineConfig, model: Model, state_slots: int, host_pages: int, host_states: int) -> None:
+def _allocate(config: EngineConfig, model: Model, pools: Pools, state_slots: int, host_states: int) -> None:
     free = free_bytes(config.device)
-    if problem := refusal(config, model, state_slots, free):
+    if problem := refusal(config, model, pools, state_slots, free):
         raise ConfigError(f"There is no memory for the cache: {problem}")
     try:
         model.allocate(
-            pages=config.pages,
+            pages=pools.pages,
             page_tokens=config.page_tokens,
             state_slots=state_slots,
-            host_pages=host_pages,
+            host_pages=pools.host_pages,
             host_states=host_states,
+            staged=pools.staged,
         )
     except ValueError as error:
         raise ConfigError(f"ENGINE_PAGE_TOKENS (--page-tokens): {error}") from error
     except (MemoryError, RuntimeError) as error:  # torch raises the latter when memory is short
         # What was free was not free in one piece, or somebody took it meanwhile.
-        problem = refusal(config, model, state_slots, (free_bytes(config.device) or 0) * 9 // 10) or str(error)
+        problem = refusal(config, model, pools, state_slots, (free_bytes(config.device) or 0) * 9 // 10) or str(error)
         raise ConfigError(f"There is no memory for the cache: {problem}") from error
 
 
@@ -184,24 +208,26 @@ def assemble(
     template: ChatTemplate | None,
     *,
     weights_sha256: str = "",
+    pools: Pools | None = None,
     state_slots: int = 0,
-    host_pages: int = 0,
     host_states: int = 0,
     drafter: Drafter | None = None,
 ) -> TorchBackend:
-    """Put the parts together around a model whose pages are allocated."""
+    """Put the parts together around a model whose pages are allocated; `pools`: as they are, else `ENGINE_PAGES` of one
+    kind."""
     draft_tokens = config.draft_tokens if drafter is not None else 0
-    # A sequence must fit the pages alone, or it could never end.
-    context_tokens = min(model.context_tokens, config.pages * config.page_tokens)
+    pools = pools or Pools(config.pages)
+    context_tokens = min(model.context_tokens, pools.context_tokens(config.page_tokens))
     may_think = template is not None and template.may_think
     cache = CacheCoordinator(
-        pages=config.pages,
+        pages=pools.pages,
         page_tokens=config.page_tokens,
         state_slots=state_slots,
         block_tokens=model.block_tokens,
-        host_pages=host_pages,
+        host_pages=pools.host_pages,
         host_states=host_states,
         draft_tokens=draft_tokens,
+        staged=pools.staged,
     )
     scheduler = Scheduler(
         cache,
@@ -216,7 +242,8 @@ def assemble(
         context_tokens=context_tokens,
         max_sequences=config.max_sequences,
         page_tokens=config.page_tokens,
-        pages_total=config.pages,
+        pages_total=pools.pages,
+        three_bit_pages_total=pools.staged.three_bit_pages if pools.staged else 0,
         precision=model.precision,
         draft_head=f"{drafter.name}, {draft_tokens} tokens" if drafter is not None else "none",
         device=model.device,

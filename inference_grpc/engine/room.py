@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from inference_grpc.config import EngineConfig
+from inference_grpc.engine.pools import Pools
 from inference_grpc.model.interface import Model
 from inference_grpc.model.load import Opened
 from inference_grpc.model.memory import KvFormat
@@ -73,26 +74,35 @@ def _room_left(config: EngineConfig, opened: Opened, kv: KvFormat, rest: int) ->
     )
 
 
-def refusal(config: EngineConfig, model: Model, state_slots: int, free: int | None) -> str | None:
+def refusal(config: EngineConfig, model: Model, pools: Pools, state_slots: int, free: int | None) -> str | None:
     """Why the memory that the settings ask for cannot be had, and which settings could; None: it can."""
-    page_bytes = config.page_tokens * model.page_token_bytes
+    page_bytes, three_bit_bytes = pools.page_bytes(model, config.page_tokens)
     # One of each kind more than can be held pads tables.
     states = (state_slots + 1) * model.state_bytes
-    needed = (config.pages + 1) * page_bytes + states
+    needed = pools.nbytes(model, config.page_tokens) + states
     if free is None or needed <= free:
         return None
     asked = f"ENGINE_PAGES={config.pages} of {page_bytes / _MIB:.2f} MiB"
+    if pools.staged:
+        stale = pools.staged.three_bit_pages
+        asked += f" in FP8 ({pools.pages}) and {three_bit_bytes / _MIB:.2f} MiB in three bits ({stale})"
     if model.state_bytes:
         asked += (
             f" and {state_slots} states of {model.state_bytes / _MIB:.2f} MiB "
             f"(ENGINE_MAX_SEQUENCES={config.max_sequences}, ENGINE_DRAFT_TOKENS={config.draft_tokens}, "
             f"ENGINE_CHECKPOINT_MIB={config.checkpoint_mib})"
         )
-    what_fits = _what_fits(config, model, states, free, page_bytes)
+    what_fits = _what_fits(config, model, pools, states, free)
     return f"{asked} take {needed / _MIB:.0f} MiB, {free / _MIB:.0f} MiB are free; {what_fits}"
 
 
-def _what_fits(config: EngineConfig, model: Model, states: int, free: int, page_bytes: int) -> str:
+def _what_fits(config: EngineConfig, model: Model, pools: Pools, states: int, free: int) -> str:
+    page_bytes, three_bit_bytes = pools.page_bytes(model, config.page_tokens)
+    if pools.staged:  # those in FP8 are for what runs, whatever the number of pages
+        stale = (free - states - (pools.pages + 1) * page_bytes) // three_bit_bytes - 1
+        if stale < 1:
+            return "fewer ENGINE_MAX_SEQUENCES or ENGINE_KV_RECENT_PAGES take less in FP8."
+        return f"ENGINE_PAGES={config.pages - pools.staged.three_bit_pages + stale} would fit."
     pages = (free - states) // page_bytes - 1
     if pages >= 2:
         return f"ENGINE_PAGES={pages} would fit."

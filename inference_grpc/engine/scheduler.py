@@ -1,5 +1,8 @@
 """Who runs in the next step: continuous batching with chunked prefill, fair shares and preemption. No tensors here.
 
+Where the cache has two stages, a sequence gets FP8 pages as its chunks come to them, and what it will take up to
+the end of its known tokens is left for it when another one is admitted.
+
 Every step takes one token of each decoding sequence and fills the rest of its token budget with chunks of prompts. A
 waiting sequence is admitted when there are pages for all its known tokens and one more for each running sequence to
 grow into (or, where the whole output is reserved, for all that any of them may yet say); for a model with recurrent
@@ -18,6 +21,7 @@ from bisect import insort
 from collections import deque
 
 from inference_grpc.cache.coordinator import CacheCoordinator
+from inference_grpc.cache.stale import Footprint
 from inference_grpc.core.batch import Batch, Chunk, End
 from inference_grpc.core.sequence import Sequence
 
@@ -80,15 +84,18 @@ class Scheduler:
         self._waiting.steps += 1
         granted, page_tokens = 0, self._cache.page_tokens
         chunks: list[Chunk] = []
+        prefill = self._step_tokens  # that sequences may get pages for, the most important first
         while granted < len(self.running):
             sequence = self.running[granted]
-            tokens, held = len(sequence.token_ids), len(sequence.page_ids) * page_tokens
+            tokens, held = self._cache.reach(sequence, prefill), len(sequence.page_ids) * page_tokens
             if tokens <= held or self._cache.extend(sequence, tokens):
                 granted += 1
                 if held - tokens >= page_tokens:  # of drafts that proved wrong
                     self._cache.shrink(sequence, tokens)
-                if tokens - sequence.computed == 1:
+                if len(sequence.token_ids) - sequence.computed == 1:
                     chunks.append(Chunk(sequence, sequence.computed, 1))
+                else:
+                    prefill -= min(tokens - sequence.computed, prefill)
             else:
                 self._preempt(self.running[-1])  # the least important; at last the sequence itself
         decoding = len(chunks)
@@ -102,7 +109,7 @@ class Scheduler:
             for sequence in [sequence for sequence in self.running if sequence.remaining > 1]:
                 budget -= self._add_prefill(chunks, sequence, budget)
         while budget >= self._block_tokens and len(self.running) < self._max_sequences:
-            admitted = self._admit()
+            admitted = self._admit(budget)
             if admitted is None:
                 break
             budget -= self._add_prefill(chunks, admitted, budget)
@@ -146,14 +153,16 @@ class Scheduler:
             held = len(sequence.page_ids) * page_tokens
             if tokens + room > held:
                 room = min(room, held + self._cache.pool.available * page_tokens - tokens)
-                self._cache.extend(sequence, tokens + room)
+                if not self._cache.extend(sequence, tokens + room):
+                    room = held - tokens
             chunk.room = room
             left -= room
         return budget - left
 
     def _add_prefill(self, chunks: list[Chunk], sequence: Sequence, budget: int) -> int:
         """Its next chunk, as long as the budget and its blocks allow; returns the tokens of it, 0 if none."""
-        end = min(sequence.computed + budget, len(sequence.token_ids), *_ahead(sequence))
+        room = len(sequence.page_ids) * self._cache.page_tokens  # for all that is known, where the cache has one stage
+        end = min(sequence.computed + budget, len(sequence.token_ids), room, *_ahead(sequence))
         blocks_end = sequence.prompt_tokens // self._block_tokens * self._block_tokens
         if end < blocks_end:
             end = end // self._block_tokens * self._block_tokens
@@ -168,7 +177,7 @@ class Scheduler:
         """Further choices of a prompt that this step completes start with it, as far as there is room."""
         forks: list[Sequence] = []
         for follower in self._waiting.followers(leader):
-            reserve = self._reserve(follower) if self._reserves_output else 0
+            reserve = self._reserve(follower) if self._reserves_output else Footprint()
             if len(self.running) >= self._max_sequences or not self._cache.fork(leader, follower, reserve=reserve):
                 break
             self._waiting.remove(follower)
@@ -177,27 +186,30 @@ class Scheduler:
             forks.append(follower)
         return tuple(forks)
 
-    def _admit(self) -> Sequence | None:
+    def _admit(self, budget: int) -> Sequence | None:
         sequence = self._waiting.first()
-        if sequence is None or not self._cache.admit(sequence, reserve=self._reserve(sequence)):
+        if sequence is None or not self._cache.admit(sequence, reserve=self._reserve(sequence), budget=budget):
             return None
         self._waiting.remove(sequence)
         insort(self.running, sequence, key=_importance)
         return sequence
 
-    def _reserve(self, newcomer: Sequence) -> int:
+    def _reserve(self, newcomer: Sequence) -> Footprint:
         """Pages that must be left for the running ones, and for a newcomer's output, when it is admitted."""
-        if not self._reserves_output:
-            return len(self.running)
-        known = self._cache.pages_for(len(newcomer.token_ids))
-        return (
-            self._pages_to_end(newcomer)
-            - known
-            + sum(self._pages_to_end(sequence) - len(sequence.page_ids) for sequence in self.running)
-        )
+        cache = self._cache
+        if not self._reserves_output and not cache.stale.staged:
+            return Footprint(len(self.running))
+        owed = [cache.owed(sequence, self._tokens_to_come(sequence)) for sequence in self.running]
+        if self._reserves_output:
+            known, whole = cache.footprint(len(newcomer.token_ids)), cache.footprint(self._tokens_to_come(newcomer))
+            owed.append(Footprint(whole.pages - known.pages, whole.three_bit - known.three_bit))
+        return Footprint(sum(each.pages for each in owed), sum(each.three_bit for each in owed))
 
-    def _pages_to_end(self, sequence: Sequence) -> int:
-        return self._cache.pages_for(sequence.prompt_tokens + sequence.max_tokens)
+    def _tokens_to_come(self, sequence: Sequence) -> int:
+        """Up to its last one, where the whole output is reserved; else those known, and a page to grow into."""
+        if self._reserves_output:
+            return sequence.prompt_tokens + sequence.max_tokens
+        return len(sequence.token_ids) + self._cache.page_tokens
 
     def _preempt(self, sequence: Sequence) -> None:
         self.running.remove(sequence)

@@ -21,6 +21,7 @@ import torch
 from inference_grpc.core.batch import Batch, Chunk
 from inference_grpc.core.sequence import Sequence
 from inference_grpc.model.memory import KvPool
+from inference_grpc.model.staged import StagedPool
 
 SPAN_TOKENS = 64
 # Of gathered spans that are kept from step to step, over all layers; sequences beyond it are gathered anew each time.
@@ -175,13 +176,15 @@ def _span_pages(piece: _Piece, page_tokens: int, padding_page: int) -> list[int]
 
 def attend(
     q: torch.Tensor,  # [rows, kv heads, query heads of one kv head, head size]
-    pool: KvPool,
-    groups: list[Group],
+    pool: KvPool | StagedPool,
+    plan: StepPlan,
 ) -> torch.Tensor:
     """[rows, heads * head size]"""
+    if isinstance(pool, StagedPool):
+        return pool.attend(q, plan.chunks)
     _, kv_heads, shared, size = q.shape
     outputs: list[torch.Tensor] = []
-    for group in groups:
+    for group in plan.groups:
         query = q[group.rows]
         count = query.shape[0]
         _, key, value = _spans(pool, group, count, kv_heads)

@@ -9,11 +9,14 @@ import torch
 from torch.nn.functional import silu
 
 from inference_grpc.core.batch import Batch, Chunk
+from inference_grpc.core.staged import StagedPages
 from inference_grpc.model.attention import KEPT_BYTES, SPAN_TOKENS, StepPlan, attend, make_plan
 from inference_grpc.model.gated_delta_net import GatedDeltaNetWeights, Round, gated_delta_net, make_rounds, pad_lanes
 from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
 from inference_grpc.model.linear import Linear, rows_are_independent
-from inference_grpc.model.memory import KvFormat, KvPool, StatePool, copy_place, host_places
+from inference_grpc.model.memory import KvFormat, KvPool, StatePool, copy_place, host_places, three_bit_bytes
+from inference_grpc.model.staged import StagedPool, kv_pool
+from kernels.paged_attention.stage import Staging
 from kernels.rotary.reference import rotary
 
 
@@ -71,8 +74,10 @@ class HybridModel:
         precision: str,
         vocabulary: int | None = None,
         kv_format: KvFormat = "float32",
+        staging: Staging | None = None,
     ) -> None:
-        """`vocabulary`: the tokens that exist; rows of the head above it are padding and never become a token."""
+        """`vocabulary`: the tokens that exist; rows of the head above it are padding and never become a token.
+        `staging`: the rule of a cache in two stages. The draft layer, whose keys are not staged, is off with it."""
         self.name = name
         self.config = config
         self.vocabulary = vocabulary or config.vocabulary
@@ -80,8 +85,10 @@ class HybridModel:
         self.precision = precision
         self._weights = weights
         self._kv_format: KvFormat = kv_format
+        self.staging = staging
+        self._mtp = None if staging else weights.mtp
         self._frequencies = pad_lanes(config.rope.frequencies(config.rope_base))
-        self._pools: list[KvPool | StatePool] = []
+        self._pools: list[KvPool | StagedPool | StatePool] = []
         self._mtp_pool: KvPool | None = None
         # By slot: the hidden state, after the final norm, of the last token that was computed. The draft layer's next
         # row needs it, and finds it after a prefix hit as well.
@@ -101,28 +108,44 @@ class HybridModel:
     @property
     def page_token_bytes(self) -> int:
         """Keys and values of one token, over all layers and the draft layer."""
-        return self._token_values * (1 if self._kv_format == "fp8" else 4)
+        return self._token_values * (4 if self._kv_format == "float32" else 1)
+
+    @property
+    def three_bit_token_bytes(self) -> int:
+        return three_bit_bytes(self._token_values, self.config.head_size)
 
     @property
     def _token_values(self) -> int:
-        layers = self.config.full_layers + (self._weights.mtp is not None)
+        layers = self.config.full_layers + (self._mtp is not None)
         return layers * 2 * self.config.kv_heads * self.config.head_size
 
     def is_batch_invariant(self) -> bool:
         return rows_are_independent(self._weights.layers[0].gate_up, self.config.hidden)
 
     def allocate(
-        self, *, pages: int, page_tokens: int, state_slots: int, host_pages: int = 0, host_states: int = 0
+        self,
+        *,
+        pages: int,
+        page_tokens: int,
+        state_slots: int,
+        host_pages: int = 0,
+        host_states: int = 0,
+        staged: StagedPages | None = None,
     ) -> None:
         if SPAN_TOKENS % page_tokens and page_tokens % SPAN_TOKENS:
             raise ValueError(f"page_tokens is {page_tokens}; it must divide {SPAN_TOKENS} or be a multiple of it.")
         config = self.config
         self._page_tokens, self._padding_page = page_tokens, pages
 
-        def kv_pool() -> KvPool:
-            values = 2 * config.kv_heads * config.head_size
-            return KvPool(
-                pages=pages, page_tokens=page_tokens, values=values, stored=self._kv_format, host_pages=host_pages
+        def pool() -> KvPool | StagedPool:
+            return kv_pool(
+                pages=pages,
+                page_tokens=page_tokens,
+                kv_heads=config.kv_heads,
+                head_size=config.head_size,
+                stored=self._kv_format,
+                host_pages=host_pages,
+                staged=staged,
             )
 
         def state_pool() -> StatePool:
@@ -136,8 +159,11 @@ class HybridModel:
                 host_states=host_states,
             )
 
-        self._pools = [state_pool() if kind == "linear_attention" else kv_pool() for kind in config.layer_kinds]
-        self._mtp_pool = kv_pool() if self._weights.mtp is not None else None
+        self._pools = [state_pool() if kind == "linear_attention" else pool() for kind in config.layer_kinds]
+        if self._mtp is not None:
+            mtp_pool = pool()
+            assert isinstance(mtp_pool, KvPool)
+            self._mtp_pool = mtp_pool
         self._carried = torch.zeros(state_slots + 1, config.hidden)
         self._host_carried = host_places(self._carried, host_states)
         self._drafted = torch.zeros_like(self._carried)
@@ -165,15 +191,15 @@ class HybridModel:
         for layer, pool in zip(weights.layers, self._pools, strict=True):
             x = self._layer(x, layer, pool, plan, rotation, rounds)
         normed = rms_norm(x, weights.norm, epsilon)
-        if weights.mtp is not None:
-            self._prime_mtp(embedded, normed, plan, rotation, rounds, weights.mtp)
+        if self._mtp is not None:
+            self._prime_mtp(embedded, normed, plan, rotation, rounds, self._mtp)
         return weights.head(normed[plan.sampling_rows])[:, : self.vocabulary]
 
     def _layer(
         self,
         x: torch.Tensor,
         layer: HybridLayer,
-        pool: KvPool | StatePool,
+        pool: KvPool | StagedPool | StatePool,
         plan: StepPlan,
         rotation: tuple[torch.Tensor, torch.Tensor],
         rounds: list[Round],
@@ -193,14 +219,14 @@ class HybridModel:
         self,
         x: torch.Tensor,
         weights: GatedAttentionWeights,
-        pool: KvPool,
+        pool: KvPool | StagedPool,
         plan: StepPlan,
         rotation: tuple[torch.Tensor, torch.Tensor],
     ) -> torch.Tensor:
         q, gate, keys_values = self._project(x, weights, rotation)
         pool.write(plan.slots, keys_values)
         rows, kv_heads = x.shape[0], self.config.kv_heads
-        attended = attend(q.view(rows, kv_heads, -1, self.config.head_size), pool, plan.groups)
+        attended = attend(q.view(rows, kv_heads, -1, self.config.head_size), pool, plan)
         return weights.out_projection(attended * torch.sigmoid(gate))
 
     def _project(
@@ -219,12 +245,12 @@ class HybridModel:
 
     @property
     def has_draft_layer(self) -> bool:
-        return self._weights.mtp is not None
+        return self._mtp is not None
 
     @torch.inference_mode()
     def draft(self, batch: Batch) -> torch.Tensor:
         self._move(batch)
-        weights, mtp = self._weights, self._weights.mtp
+        weights, mtp = self._weights, self._mtp
         assert mtp is not None, "drafting needs a draft layer"
         assert self._mtp_pool is not None
         # One row a sequence: its last token, or the last draft, at that token's place.
@@ -287,14 +313,14 @@ class HybridModel:
         cos, sin = (values.float()[:, : self.config.rotated // 2] for values in (angles.cos(), angles.sin()))
         return cos * self.config.rope.magnitude, sin * self.config.rope.magnitude
 
-    def _kv_pools(self) -> list[KvPool]:
-        pools = [pool for pool in self._pools if isinstance(pool, KvPool)]
+    def _kv_pools(self) -> list[KvPool | StagedPool]:
+        pools = [pool for pool in self._pools if not isinstance(pool, StatePool)]
         return [*pools, self._mtp_pool] if self._mtp_pool is not None else pools
 
     def _move(self, batch: Batch) -> None:
         while batch.moves:
             move = batch.moves.pop(0)
-            if move.kind == "page":
+            if move.kind != "state":
                 for pool in self._kv_pools():
                     pool.move(move)
             else:

@@ -14,6 +14,8 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from inference_grpc.core.batch import Batch
+from inference_grpc.core.staged import StagedPages
+from kernels.paged_attention.stage import Staging
 
 
 class Model(Protocol):
@@ -24,6 +26,8 @@ class Model(Protocol):
     device: str
     block_tokens: int  # 1: chunks may end anywhere
     verifies_drafts: bool  # whether `forward` takes chunks with drafts
+    # The rule of its cache in two stages; None: one stage, whether that was asked for or two could not be had.
+    staging: Staging | None
 
     @property
     def state_bytes(self) -> int:
@@ -31,13 +35,25 @@ class Model(Protocol):
 
     @property
     def page_token_bytes(self) -> int:
-        """Of the keys and values of one token, over all layers."""
+        """Of the keys and values of one token, over all layers; in FP8, where the cache has two stages."""
+
+    @property
+    def three_bit_token_bytes(self) -> int:
+        """The same in three bits."""
 
     def allocate(
-        self, *, pages: int, page_tokens: int, state_slots: int, host_pages: int = 0, host_states: int = 0
+        self,
+        *,
+        pages: int,
+        page_tokens: int,
+        state_slots: int,
+        host_pages: int = 0,
+        host_states: int = 0,
+        staged: StagedPages | None = None,
     ) -> None:
         """Make the paged memory and the slots, and places for some of them in host memory. Called once, before the
-        first step. Raises `ValueError` for a page size that does not fit."""
+        first step. `staged`: the second pool, where `staging` says that there are two stages; then `pages` are those in
+        FP8. Raises `ValueError` for a page size that does not fit."""
 
     def is_batch_invariant(self) -> bool:
         """Whether this machine's kernels keep rows apart; milliseconds, asked once at start."""

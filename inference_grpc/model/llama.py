@@ -8,12 +8,15 @@ import torch
 from torch.nn.functional import silu
 
 from inference_grpc.core.batch import Batch
+from inference_grpc.core.staged import StagedPages
 from inference_grpc.model.attention import KEPT_BYTES, SPAN_TOKENS, StepPlan, attend, make_plan
 from inference_grpc.model.config import LlamaConfig
 from inference_grpc.model.linear import rows_are_independent
-from inference_grpc.model.memory import KvFormat, KvPool
+from inference_grpc.model.memory import KvFormat, KvPool, three_bit_bytes
 from inference_grpc.model.norm import RmsNorm
+from inference_grpc.model.staged import StagedPool, kv_pool
 from inference_grpc.model.weights import LayerWeights, LlamaWeights
+from kernels.paged_attention.stage import Staging
 
 
 class LlamaModel:
@@ -33,6 +36,7 @@ class LlamaModel:
         precision: str,
         vocabulary: int | None = None,
         kv_format: KvFormat = "float32",
+        staging: Staging | None = None,
     ) -> None:
         """`vocabulary`: the tokens that exist; rows of the head above it are padding and never become a token."""
         self.name = name
@@ -41,11 +45,12 @@ class LlamaModel:
         self.context_tokens = config.context_tokens
         self.precision = precision
         self._kv_format: KvFormat = kv_format
+        self.staging = staging
         self._weights = weights
         self._norm = RmsNorm(config.hidden, config.norm_epsilon)
         self._head_norm = RmsNorm(config.head_size, config.norm_epsilon)
         self._rotations = _rotations(config, weights.rope_factors)
-        self._pools: list[KvPool] = []
+        self._pools: list[KvPool | StagedPool] = []
         self._page_tokens = 0
         self._padding_page = 0
         self._plan: StepPlan | None = None  # of the last step
@@ -56,21 +61,39 @@ class LlamaModel:
 
     @property
     def page_token_bytes(self) -> int:
-        return self._token_values * (1 if self._kv_format == "fp8" else 4)
+        return self._token_values * (4 if self._kv_format == "float32" else 1)
+
+    @property
+    def three_bit_token_bytes(self) -> int:
+        return three_bit_bytes(self._token_values, self.config.head_size)
 
     @property
     def _token_values(self) -> int:
         return self.config.layers * 2 * self.config.kv_heads * self.config.head_size
 
     def allocate(
-        self, *, pages: int, page_tokens: int, state_slots: int = 0, host_pages: int = 0, host_states: int = 0
+        self,
+        *,
+        pages: int,
+        page_tokens: int,
+        state_slots: int = 0,
+        host_pages: int = 0,
+        host_states: int = 0,
+        staged: StagedPages | None = None,
     ) -> None:
         if SPAN_TOKENS % page_tokens and page_tokens % SPAN_TOKENS:
             raise ValueError(f"page_tokens is {page_tokens}; it must divide {SPAN_TOKENS} or be a multiple of it.")
         self._page_tokens = page_tokens
-        values = 2 * self.config.kv_heads * self.config.head_size
         self._pools = [
-            KvPool(pages=pages, page_tokens=page_tokens, values=values, stored=self._kv_format, host_pages=host_pages)
+            kv_pool(
+                pages=pages,
+                page_tokens=page_tokens,
+                kv_heads=self.config.kv_heads,
+                head_size=self.config.head_size,
+                stored=self._kv_format,
+                host_pages=host_pages,
+                staged=staged,
+            )
             for _ in range(self.config.layers)
         ]
         self._padding_page = pages
@@ -110,7 +133,7 @@ class LlamaModel:
             torch.view_as_complex(rotated.view(rows, -1, size // 2, 2)).mul_(rotation)
             pool.write(plan.slots, heads[:, config.heads :].flatten(1))
             queries = heads[:, : config.heads].view(rows, config.kv_heads, -1, size)
-            x += layer.attention_output(attend(queries, pool, plan.groups))
+            x += layer.attention_output(attend(queries, pool, plan))
             x += _feed_forward(norm(x, layer.feed_forward_norm), layer)
 
         last = norm(x[plan.sampling_rows], weights.output_norm)

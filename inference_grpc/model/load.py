@@ -29,6 +29,7 @@ from inference_grpc.model.packed_cache import Kept, PackedCache, key_of
 from inference_grpc.model.recipe import AS_STORED, Recipe
 from inference_grpc.model.weights import Convert, LlamaWeights, load_weights
 from inference_grpc.model.weights import matrix_names as dense_matrix_names
+from kernels.paged_attention.stage import Staging
 
 HYBRID_TYPES = ("qwen3_5", "qwen3_5_text")
 
@@ -76,14 +77,20 @@ def load_model(
     recipe: Recipe = AS_STORED,
     product: Precision = "float16",
     cache: PackedCache | None = None,
+    staging: Staging | None = None,
 ) -> Loaded:
-    """`vocabulary`: the tokens of the tokenizer. Raises `ModelFileError` naming file and tensor."""
+    """`vocabulary`: the tokens of the tokenizer. `staging`: the rule, where the recipe has a cache in two stages.
+    Raises `ModelFileError` naming file and tensor."""
     config = opened.config
     _check_vocabulary(opened, vocabulary)
     numerics = recipe.numerics("cpu", product)
     kept = _read_weights(opened, recipe, numerics, cache if product == "float16" and packs_itself() else None, name)
     precision = describe(recipe, kept.formats, numerics.rounds_fp8, numerics.rounds_nvfp4, product)
-    return Loaded(_make_model(name, config, kept.weights, precision, vocabulary, recipe.kv), kept.formats)
+    if recipe.kv == "staged" and config.head_size & (config.head_size - 1):
+        raise ModelFileError(
+            f"{opened.checkpoint.path}: heads of {config.head_size} are no power of two, as a staged cache wants them."
+        )
+    return Loaded(_make_model(name, config, kept.weights, precision, vocabulary, recipe.kv, staging), kept.formats)
 
 
 def load_observed(opened: Opened, *, vocabulary: int, observe: Callable[[Sequence[str], torch.Tensor], None]) -> Model:
@@ -110,15 +117,30 @@ def _make_model(
     precision: str,
     vocabulary: int,
     kv_format: KvFormat,
+    staging: Staging | None = None,
 ) -> Model:
+    if (kv_format == "staged") != (staging is not None):
+        raise ValueError("a cache in two stages, and no other, needs the rule of its stages")
     if isinstance(config, HybridConfig):
         assert isinstance(weights, HybridWeights)
-        return HybridModel(name, config, weights, precision=precision, vocabulary=vocabulary, kv_format=kv_format)
+        return HybridModel(
+            name, config, weights, precision=precision, vocabulary=vocabulary, kv_format=kv_format, staging=staging
+        )
     assert isinstance(weights, LlamaWeights)
-    return LlamaModel(name, config, weights, precision=precision, vocabulary=vocabulary, kv_format=kv_format)
+    return LlamaModel(
+        name, config, weights, precision=precision, vocabulary=vocabulary, kv_format=kv_format, staging=staging
+    )
 
 
-def load_on_gpu(opened: Opened, *, name: str, vocabulary: int, recipe: Recipe, invariant: bool = False) -> Loaded:
+def load_on_gpu(
+    opened: Opened,
+    *,
+    name: str,
+    vocabulary: int,
+    recipe: Recipe,
+    invariant: bool = False,
+    staging: Staging | None = None,
+) -> Loaded:
     """`load_model` for the GPU of this machine. Raises `cuda.load.DeviceMissing` where there is none."""
     from inference_grpc.model.cuda.load import device_gates, find_device, load_cuda_hybrid, log_ways
     from kernels.tuning import read_splits
@@ -138,6 +160,7 @@ def load_on_gpu(opened: Opened, *, name: str, vocabulary: int, recipe: Recipe, i
         passed=lambda gate: gate in gates,
         invariant=invariant,
         splits=read_splits(gates.key),
+        staging=staging,
     )
     log_ways(gates, model.ways)
     return Loaded(model, formats)

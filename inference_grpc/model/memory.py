@@ -16,7 +16,12 @@ from inference_grpc.core.batch import Move
 from inference_grpc.model.quantization import to_e4m3
 from inference_grpc.model.saturation import KEYS_VALUES
 
-KvFormat = Literal["float32", "fp8"]
+KvFormat = Literal["float32", "fp8", "staged"]
+
+
+def three_bit_bytes(values: int, head_size: int) -> int:
+    """Of `values` keys and values of one token in three bits, with a float16 scale for each vector."""
+    return values * 3 // 8 + 2 * (values // head_size)
 
 
 class KvPool:

@@ -24,7 +24,7 @@ _ON_GPU: Final[Mapping[str, float]] = {"nvfp4": 0.5625, "fp8": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class CacheSize:
-    token_bytes: int  # keys and values of one token, over all layers
+    token_bytes: int  # keys and values of one token, over all layers; in FP8, where the cache has two stages
     state_bytes: int  # of one slot; 0: no recurrent state
 
 
@@ -60,7 +60,7 @@ def _wanted(size: MatrixSize, recipe: Recipe, name: str) -> str:
 
 def cache_size(config: LlamaConfig | HybridConfig, kv: KvFormat, device: str) -> CacheSize:
     """As the models themselves say once they are there (`page_token_bytes`, `state_bytes`)."""
-    width = 1 if kv == "fp8" else 2 if device == "cuda" else 4
+    width = 1 if kv != "float32" else 2 if device == "cuda" else 4
     if isinstance(config, LlamaConfig):
         return CacheSize(config.layers * 2 * config.kv_heads * config.head_size * width, 0)
     layers = config.full_layers + (config.mtp_layers if device == "cpu" else 0)

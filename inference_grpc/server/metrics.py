@@ -93,13 +93,22 @@ class EngineMetrics(Collector):
         ):
             yield histogram.collect(labels)
 
-        pages_used = info.pages_total - info.pages_free
+        # Of a staged cache whichever kind is shorter: it is what newcomers wait for.
+        used = (info.pages_total - info.pages_free) / max(1, info.pages_total)
+        stale_used = (info.three_bit_pages_total - info.three_bit_pages_free) / max(1, info.three_bit_pages_total)
         gauges = {
             "engine_num_requests_running": ("Sequences that run.", info.running),
             "engine_num_requests_waiting": ("Requests that wait for a place.", info.waiting),
-            "engine_kv_cache_usage_perc": ("Pages in use, 0 to 1.", pages_used / max(1, info.pages_total)),
+            "engine_kv_cache_usage_perc": ("Pages in use, 0 to 1.", max(used, stale_used)),
             "engine_kv_cache_pages": ("Pages of the KV cache.", info.pages_total),
             "engine_kv_cache_pages_free": ("Pages that are free.", info.pages_free),
+            "engine_kv_cache_three_bit_pages": (
+                "Pages of a staged KV cache in three bits.",
+                info.three_bit_pages_total,
+            ),
+            "engine_kv_cache_three_bit_pages_free": ("Of these, free.", info.three_bit_pages_free),
+            "engine_kv_cache_pages_held": ("Pages that sequences hold; of a staged cache, in FP8.", info.pages_held),
+            "engine_kv_cache_three_bit_pages_held": ("The same in three bits.", info.three_bit_pages_held),
             "engine_sessions": ("Gateway sessions that are open.", self.sessions),
         }
         for name, (meaning, value) in gauges.items():

@@ -12,7 +12,8 @@ from kernels.benchmarks.library_step import LibraryStep, Scales, plain_fp8
 from kernels.benchmarks.random_trunk import SHAPE_27B, random_memory, random_trunk, step_for
 from kernels.benchmarks.shapes import KV_BYTES_A_TOKEN, STATE_BYTES, weight_bytes
 from kernels.benchmarks.timing import median_graph_us
-from kernels.hybrid_step import MOST_ROWS, DecodeStep, DeltaMemory, Kind, PageMemory, Splits, Trunk
+from kernels.hybrid_step import MOST_ROWS, DecodeStep, DeltaMemory, Kind, Splits, Trunk
+from kernels.paged_attention.cache import PageMemory
 
 DEVICE = "cuda"
 

@@ -17,7 +17,6 @@ from kernels.hybrid_step import (
     DeltaMemory,
     Embedding,
     Kind,
-    PageMemory,
     Splits,
     StepLayer,
     StepMatrix,
@@ -25,6 +24,8 @@ from kernels.hybrid_step import (
     Trunk,
     default_config,
 )
+from kernels.paged_attention.cache import PageMemory, allocate
+from kernels.paged_attention.stage import Staging
 from kernels.rotary.reference import rotary_table
 
 SHAPE_27B = StepShape(
@@ -129,6 +130,17 @@ def random_memory(
     return made
 
 
+def staged_memory(
+    trunk: Trunk, shape: StepShape, *, slots: int, pages: int, three_bit_pages: int
+) -> list[DeltaMemory | PageMemory]:
+    """`random_memory` with pages in two stages."""
+    sizes = pages, three_bit_pages, shape.kv_heads, shape.page_tokens, shape.head_size
+    return [
+        allocate(*sizes, trunk.embedding.device) if isinstance(layer, PageMemory) else layer
+        for layer in random_memory(trunk, shape, slots=slots, pages=1)
+    ]
+
+
 def step_for(
     trunk: Trunk,
     memory: list[DeltaMemory | PageMemory],
@@ -139,7 +151,8 @@ def step_for(
     overlap: bool = True,
     invariant: bool = False,
     measured: Splits | None = None,
+    staging: Staging | None = None,
 ) -> DecodeStep:
     cos, sin = rotary_table(pages * shape.page_tokens + 1, 64, 1e7, trunk.embedding.device)
     config = default_config(trunk, batch, invariant=invariant, measured=measured)
-    return DecodeStep(trunk, memory, shape, cos, sin, batch, pages, config, overlap)
+    return DecodeStep(trunk, memory, shape, cos, sin, batch, pages, config, overlap, staging=staging)

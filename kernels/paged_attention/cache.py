@@ -11,14 +11,20 @@ from kernels.turboquant.reference import Encoded, decode, encode, pack, quantize
 FP8_MAX = 448.0
 
 
-@dataclass(frozen=True)
-class PagePools:
-    """Pages of one layer. Both stages hold K (after norm and RoPE) and V in the rotated basis: a query is rotated
-    once, the
-    output is rotated back once, and a page changes stage without being rotated again."""
+@dataclass(frozen=True, eq=False)
+class PageMemory:
+    """Pages of one layer, of a cache that has one stage. They hold K (after norm and RoPE) and V in the rotated basis:
+    a query is rotated once, the output is rotated back once."""
 
-    keys: torch.Tensor  # e4m3 [pages, kv_heads, page_tokens, D]
+    keys: torch.Tensor  # [pages, kv_heads, page_tokens, D], e4m3 or bf16
     values: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class PagePools(PageMemory):
+    """Pages of one layer in two stages, e4m3 and three bits, in one basis: a page changes stage without being rotated
+    again."""
+
     three_bit_keys: Encoded  # planes [pages, kv_heads, page_tokens, ...]: codes of one token lie together
     three_bit_values: Encoded  # planes [pages, kv_heads, D, ...]: codes of one dimension lie together
 
@@ -79,8 +85,8 @@ def demote(pools: PagePools, fp8_pages: torch.Tensor, three_bit_pages: torch.Ten
         target.scale[three_bit_pages] = encoded.scale
 
 
-def read_three_bit(pools: PagePools, page: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rotated keys and values of a page as a query sees them, float32 [kv_heads, page_tokens, D]."""
+def read_three_bit(pools: PagePools, page: int | torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rotated keys and values of a page, or of pages [n], as a query sees them: f32 [.., kv_heads, page_tokens, D]."""
     k, v = pools.three_bit_keys, pools.three_bit_values
     keys = decode(Encoded(k.low[page], k.signs[page], k.scale[page]))
     codes = unpack(v.low[page], v.signs[page]).transpose(-1, -2)

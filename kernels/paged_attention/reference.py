@@ -32,18 +32,16 @@ def attend(
     for b in range(batch):
         for t in range(tokens):
             position = int(positions[b]) + t
-            keys, values = [], []
-            for page in range(position // page_tokens + 1):
-                if staging.is_fp8(position, page):
-                    at = int(fp8_table[b, page])
-                    keys.append(pools.keys[at].to(torch.float32))
-                    values.append(pools.values[at].to(torch.float32))
-                else:
-                    page_keys, page_values = read_three_bit(pools, int(three_bit_table[b, page]))
-                    keys.append(page_keys)
-                    values.append(page_values)
-            k = torch.cat(keys, dim=1)[:, : position + 1]  # [kv_heads, tokens, D]
-            v = torch.cat(values, dim=1)[:, : position + 1]
+            pages = range(position // page_tokens + 1)
+            stale = [page for page in pages if not staging.is_fp8(position, page)]
+            others = [page for page in pages if staging.is_fp8(position, page)]
+            read = torch.empty(2, len(pages), kv_heads, page_tokens, size, device=q.device)
+            if stale:
+                read[0, stale], read[1, stale] = read_three_bit(pools, three_bit_table[b, stale].long())
+            at = fp8_table[b, others].long()
+            for each, pool in zip(read, (pools.keys, pools.values), strict=True):
+                each[others] = pool.view(torch.uint8)[at].view(pool.dtype).to(torch.float32)
+            k, v = read.transpose(1, 2).flatten(2, 3)[:, :, : position + 1]  # [kv_heads, tokens, D]
             rotated = (q[b, t].to(torch.float32) @ turn.T).view(kv_heads, heads // kv_heads, size)
             weights = torch.softmax(rotated @ k.transpose(1, 2) * scale, dim=-1)
             out[b, t] = ((weights @ v).view(heads, size) @ turn).to(q.dtype)

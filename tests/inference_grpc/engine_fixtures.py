@@ -43,6 +43,7 @@ def make_client(tiny_path: Path) -> Iterator[MakeClient]:
         client.backend.close()
         client.backend.engine.check_integrity()
         assert client.backend.engine.cache.pool.held == 0
+        assert client.backend.engine.cache.stale.pool.held == 0
         assert client.backend.engine.cache.slots.held == 0
         assert client.backend.engine.cache.host.held == 0
 

@@ -12,8 +12,7 @@ from kernels.gate_checks import CHECKS
 
 
 def test_every_gate_of_the_table_has_a_check():
-    # The staged cache is proved too, though no engine serves it yet.
-    assert {gate for way in paths.TABLE for gate in way.gates} == set(CHECKS) - {"paged_attention.staged"}
+    assert {gate for way in paths.TABLE for gate in way.gates} == set(CHECKS)
 
 
 def test_with_all_gates_passed_everything_is_on_for_hopper():
@@ -37,6 +36,22 @@ def test_the_fused_step_is_whole_or_off(missing):
     choice = paths.choose(HOPPER, ["nvfp4"], lambda gate: gate != missing)
     assert choice.on == {"chunked", "flash", "sampler"}
     assert any("another part of the fused step is off" in line for line in choice.lines)
+
+
+def test_a_cache_in_two_stages_is_on_only_where_it_was_proved():
+    wanted = ["nvfp4", "three_bit"]
+    assert "staged" in paths.choose(HOPPER, wanted, lambda gate: True)
+    assert "staged" not in paths.choose(HOPPER, ["nvfp4"], lambda gate: True)
+    for missing in ("paged_attention.staged", "step.staged"):
+        choice = paths.choose(HOPPER, wanted, lambda gate, missing=missing: gate != missing)
+        assert "staged" not in choice
+        assert {"fused", "graphs"} <= choice.on
+        assert any("FP8 pages alone" in line and f"gate {missing} has not passed here" in line for line in choice.lines)
+    choice = paths.choose(HOPPER, wanted, lambda gate: gate != "paged_attention.step")
+    assert "staged" not in choice
+    choice = paths.choose(HOPPER, wanted, lambda gate: True, staged_misfit="pages of 16 tokens are not of 64")
+    assert any(line.endswith("is off: pages of 16 tokens are not of 64)") for line in choice.lines)
+    assert "staged" not in paths.choose(BLACKWELL, wanted, lambda gate: True)
 
 
 def test_a_missing_gate_of_graphs_leaves_the_step_on():

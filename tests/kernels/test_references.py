@@ -268,20 +268,6 @@ def test_rows_of_a_verification_across_a_page_boundary_see_what_plain_decoding_s
         )
 
 
-def test_the_ratios_that_are_promised_hold_at_32k():
-    from kernels.paged_attention.capacity import Shape, resident, staged_bytes, token_bytes
-    from kernels.paged_attention.stage import Staging
-
-    shape, tokens = Shape(), 32768
-    per_token = token_bytes(shape)
-    assert per_token == {"bf16": 65536, "fp8": 32768, "three_bit": 12544}
-    ours = staged_bytes(shape, Staging(), tokens)
-    assert tokens * per_token["bf16"] / ours >= 3.5
-    envelope = int(86.4 * 2**30)
-    base = resident(envelope, int(28.2e9), tokens * per_token["fp8"], shape.state_bytes)
-    assert resident(envelope, int(17.0e9), ours, shape.state_bytes) >= 1.85 * base
-
-
 # --- FP8
 
 

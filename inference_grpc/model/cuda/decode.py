@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from inference_grpc.core.batch import Chunk
+from inference_grpc.core.staged import NO_PAGE
 from inference_grpc.model.cuda.memory import DeviceMemory
 from kernels.hybrid_step import MOST_ROWS, DecodeStep, Splits, StepShape, Trunk, default_config
 from kernels.paths import Choice
@@ -25,16 +26,18 @@ class HostInputs:
     """The numbers of a step before they go to the device, in one buffer that is copied at once where it is pinned."""
 
     numbers: torch.Tensor  # int64 [3, batch]: token, position, slot
-    table: torch.Tensor  # int32 [batch, pages]
+    tables: (
+        torch.Tensor
+    )  # int32 [kinds, batch, pages]: the pages, and where the cache has two stages those in three bits
 
     @classmethod
-    def make(cls, batch: int, pages: int, *, pinned: bool) -> HostInputs:
+    def make(cls, batch: int, pages: int, *, kinds: int = 1, pinned: bool) -> HostInputs:
         return cls(
             torch.zeros(3, batch, dtype=torch.int64, pin_memory=pinned),
-            torch.zeros(batch, pages, dtype=torch.int32, pin_memory=pinned),
+            torch.zeros(kinds, batch, pages, dtype=torch.int32, pin_memory=pinned),
         )
 
-    def fill(self, chunks: list[Chunk], *, padding_slot: int, padding_page: int, ahead: bool = False) -> None:
+    def fill(self, chunks: list[Chunk], memory: DeviceMemory, *, ahead: bool = False) -> None:
         """One row a chunk, in order; the rest is padding at position 0. `ahead`: one position further on, whose tokens
         are not known here."""
         used = len(chunks)
@@ -43,14 +46,20 @@ class HostInputs:
         self.numbers[1, :used] = torch.tensor([chunk.start + ahead for chunk in chunks])
         self.numbers[2, :used] = torch.tensor([chunk.sequence.state_slot for chunk in chunks])
         self.numbers[:2, used:] = 0
-        self.numbers[2, used:] = padding_slot
-        width = self.table.shape[1]
-        rows = []
-        for chunk in chunks:
-            held = chunk.sequence.page_ids[:width]
-            rows.append(held + [padding_page] * (width - len(held)))
-        self.table[:used] = torch.tensor(rows, dtype=torch.int32).view(used, width)
-        self.table[used:] = padding_page
+        self.numbers[2, used:] = memory.padding_slot
+        self._fill_table(self.tables[0], [chunk.sequence.page_ids for chunk in chunks], memory.padding_page)
+        if memory.staging is not None:
+            held = [chunk.sequence.three_bit_ids for chunk in chunks]
+            self._fill_table(self.tables[1], held, memory.padding_three_bit)
+            # A copy that its sequence does not hold is never read; kernels want a page all the same.
+            for table, padding in zip(self.tables, (memory.padding_page, memory.padding_three_bit), strict=True):
+                table.masked_fill_(table == NO_PAGE, padding)
+
+    def _fill_table(self, table: torch.Tensor, held: list[list[int]], padding: int) -> None:
+        used, width = len(held), table.shape[1]
+        rows = [page_ids[:width] + [padding] * (width - len(page_ids)) for page_ids in held]
+        table[:used] = torch.tensor(rows, dtype=torch.int32).view(used, width)
+        table[used:] = padding
 
 
 @dataclass(slots=True)
@@ -112,11 +121,12 @@ class DecodeSteps:
         built = self._step_for(batch_bucket(len(chunks)), self._pages(end))
         if self._copied is not None:
             self._copied.synchronize()  # the last copy has left the host's buffers
-        built.inputs.fill(chunks, padding_slot=memory.padding_slot, padding_page=memory.padding_page, ahead=is_ahead)
+        built.inputs.fill(chunks, memory, ahead=is_ahead)
         step, numbers = built.step, built.inputs.numbers
         for target, source in zip((step.token_ids, step.positions, step.slots), numbers, strict=True):
             target.copy_(source, non_blocking=True)
-        step.table.copy_(built.inputs.table, non_blocking=True)
+        for table, filled in zip((step.table, step.three_bit_table), built.inputs.tables, strict=False):
+            table.copy_(filled, non_blocking=True)
         if token_ids is not None:
             step.token_ids[: len(chunks)] = token_ids
         if self._copied is not None:
@@ -129,19 +139,30 @@ class DecodeSteps:
         return step.logits[: len(chunks)].clone()
 
     def _pages(self, tokens: int) -> int:
-        most = self._memory.padding_page * self._memory.page_tokens
-        return -(-context_bucket(tokens, most) // self._memory.page_tokens)
+        return -(-context_bucket(tokens, self._memory.most_tokens) // self._memory.page_tokens)
 
     def _step_for(self, batch: int, pages: int) -> _Built:
         if (batch, pages) not in self._built:
             config = default_config(self._trunk, batch, invariant=self._invariant, measured=self._splits)
+            memory = self._memory
             step = DecodeStep(
-                self._trunk, self._memory.layers, self._shape, self._cos, self._sin, batch, pages, config, self._overlap
+                self._trunk,
+                memory.layers,
+                self._shape,
+                self._cos,
+                self._sin,
+                batch,
+                pages,
+                config,
+                self._overlap,
+                staging=memory.staging,
             )
-            inputs = HostInputs.make(batch, pages, pinned=self._memory.device.type == "cuda")
-            inputs.fill([], padding_slot=self._memory.padding_slot, padding_page=self._memory.padding_page)
-            step.slots.fill_(self._memory.padding_slot)
-            step.table.fill_(self._memory.padding_page)
+            kinds = 1 if memory.staging is None else 2
+            inputs = HostInputs.make(batch, pages, kinds=kinds, pinned=memory.device.type == "cuda")
+            inputs.fill([], memory)
+            step.slots.fill_(memory.padding_slot)
+            step.table.fill_(memory.padding_page)
+            step.three_bit_table.fill_(memory.padding_three_bit)
             # Capturing runs the step once, on the padding alone.
             self._built[batch, pages] = _Built(step, step.capture() if self._has_graphs else None, inputs)
         return self._built[batch, pages]

@@ -10,15 +10,17 @@ import torch
 
 from inference_grpc.model.checkpoint import Checkpoint
 from inference_grpc.model.cuda.matrices import MatrixMaker
-from inference_grpc.model.cuda.model import CudaHybridModel, chunk_misfit, misfit
+from inference_grpc.model.cuda.model import CudaHybridModel, chunk_misfit, misfit, staged_misfit
 from inference_grpc.model.cuda.weights import load_device_weights
 from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.formats import Matrix, Plain
 from inference_grpc.model.hybrid_config import HybridConfig
+from inference_grpc.model.memory import KvFormat
 from inference_grpc.model.recipe import Recipe
 from kernels.dispatch import capability
 from kernels.gates import Gates, key_of, read_gates
 from kernels.hybrid_step import Splits
+from kernels.paged_attention.stage import Staging
 from kernels.paths import Choice, choose
 
 logger = logging.getLogger(__name__)
@@ -59,8 +61,10 @@ def load_cuda_hybrid(
     passed: Callable[[str], bool],
     invariant: bool = False,
     splits: Splits | None = None,
+    staging: Staging | None = None,
 ) -> tuple[CudaHybridModel, Counter[str]]:
-    """The model, and its matrices by format. The log says which way each kind of layer takes and why one is off."""
+    """The model, and its matrices by format. The log says which way each kind of layer takes and why one is off.
+    `staging`: the rule, where the recipe has a cache in two stages; where that way is off, all pages are FP8."""
     if recipe.activations == "narrow":
         raise ModelFileError(
             f"the recipe {recipe.name!r} has activations = 'narrow'; on cuda weights meet 16-bit activations: 'auto'."
@@ -75,10 +79,17 @@ def load_cuda_hybrid(
         return converted
 
     unfit = {"misfit": misfit(config), "chunk_misfit": chunk_misfit(config)}
-    ways = choose(capability(device), recipe_kinds(recipe), passed, **unfit)
+    kinds_wanted = recipe_kinds(recipe)
+    if staging is not None:
+        kinds_wanted.add("three_bit")
+        unfit["staged_misfit"] = staged_misfit(config, staging)
+    ways = choose(capability(device), kinds_wanted, passed, **unfit)
+    if "staged" not in ways:
+        staging = None
     maker = MatrixMaker(device, packed="packed" in ways, invariant=invariant)
     weights = load_device_weights(checkpoint, config, convert, maker, device)
-    cache = "fp8" if recipe.kv == "fp8" else "bf16" if "fused" in ways else "float32"
+    kv_format: KvFormat = "fp8" if recipe.kv == "staged" and staging is None else recipe.kv
+    cache = "bf16" if kv_format == "float32" and "fused" in ways else kv_format
     kinds = ", ".join(f"{count} {format_}" for format_, count in sorted(formats.items()))
     model = CudaHybridModel(
         name,
@@ -87,9 +98,10 @@ def load_cuda_hybrid(
         ways,
         precision=f"{recipe.name} ({kinds}, weights only, kv {cache})",
         vocabulary=vocabulary,
-        kv_format=recipe.kv,
+        kv_format=kv_format,
         invariant=invariant,
         splits=splits,
+        staging=staging,
     )
     return model, formats
 

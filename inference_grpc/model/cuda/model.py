@@ -10,15 +10,18 @@ import torch
 from inference_grpc.core.batch import Batch, Chunk
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence as CoreSequence
+from inference_grpc.core.staged import StagedPages
 from inference_grpc.model.cuda.decode import BATCHES, CONTEXTS, DecodeSteps, batch_bucket
 from inference_grpc.model.cuda.memory import DeviceMemory
 from inference_grpc.model.cuda.ragged import RaggedForward
 from inference_grpc.model.cuda.weights import DeviceWeights
 from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
-from inference_grpc.model.memory import KvFormat
+from inference_grpc.model.memory import KvFormat, three_bit_bytes
 from kernels.gated_delta_rule.reference import CHUNK
 from kernels.gated_delta_rule.step import HEAD_SIZE
 from kernels.hybrid_step import MOST_ROWS, RING, Splits, StepShape
+from kernels.paged_attention.launch import NATIVE_GROUP, NATIVE_PAGE, NATIVE_SIZE
+from kernels.paged_attention.stage import Staging
 from kernels.paths import Choice
 from kernels.rotary.reference import rotary_table
 
@@ -63,6 +66,7 @@ class CudaHybridModel:
         kv_format: KvFormat,
         invariant: bool = False,
         splits: Splits | None = None,
+        staging: Staging | None = None,
     ) -> None:
         self.name, self.config, self.precision, self.vocabulary = name, config, precision, vocabulary
         self.context_tokens = config.context_tokens
@@ -75,7 +79,8 @@ class CudaHybridModel:
         self._invariant = invariant
         self._splits = splits or {}
         wide = torch.bfloat16 if self._is_fused else torch.float32
-        self._cache = torch.float8_e4m3fn if kv_format == "fp8" else wide
+        self._cache = wide if kv_format == "float32" else torch.float8_e4m3fn
+        self.staging = staging
         self._ring = wide
         self._memory: DeviceMemory | None = None
         self._ragged: RaggedForward | None = None
@@ -92,6 +97,11 @@ class CudaHybridModel:
     @property
     def page_token_bytes(self) -> int:
         return self.config.full_layers * 2 * self.config.kv_heads * self.config.head_size * self._cache.itemsize
+
+    @property
+    def three_bit_token_bytes(self) -> int:
+        values = self.config.full_layers * 2 * self.config.kv_heads * self.config.head_size
+        return three_bit_bytes(values, self.config.head_size)
 
     @torch.inference_mode()
     def is_batch_invariant(self) -> bool:
@@ -123,7 +133,14 @@ class CudaHybridModel:
         return found
 
     def allocate(
-        self, *, pages: int, page_tokens: int, state_slots: int, host_pages: int = 0, host_states: int = 0
+        self,
+        *,
+        pages: int,
+        page_tokens: int,
+        state_slots: int,
+        host_pages: int = 0,
+        host_states: int = 0,
+        staged: StagedPages | None = None,
     ) -> None:
         if self._is_fused and (page_tokens < 16 or page_tokens & (page_tokens - 1)):
             raise ValueError(f"page_tokens is {page_tokens}; on this device it must be a power of two from 16 on.")
@@ -140,8 +157,9 @@ class CudaHybridModel:
             cache=self._cache,
             ring=self._ring,
             device=self._device,
+            staged=staged,
         )
-        positions = min(config.context_tokens, pages * page_tokens) + 1
+        positions = min(config.context_tokens, memory.most_tokens) + 1
         rope = config.rope
         tables = rotary_table(positions, config.rotated, config.rope_base, self._device, rope.factors)
         if rope.magnitude != 1.0:
@@ -239,6 +257,17 @@ def chunk_misfit(config: HybridConfig) -> str:
     if (config.key_size, config.value_size) != (HEAD_SIZE, HEAD_SIZE):
         sizes = f"[{config.key_size}, {config.value_size}]"
         return f"heads of Gated DeltaNet of {sizes} are not [{HEAD_SIZE}, {HEAD_SIZE}]"
+    return ""
+
+
+def staged_misfit(config: HybridConfig, staging: Staging) -> str:
+    """Why the kernels of the staged cache cannot take heads and pages of these sizes; empty where they can."""
+    if staging.page_tokens != NATIVE_PAGE:
+        return f"pages of {staging.page_tokens} tokens are not of {NATIVE_PAGE}"
+    if config.head_size != NATIVE_SIZE:
+        return f"a head size of {config.head_size} is not {NATIVE_SIZE}"
+    if config.heads // config.kv_heads > NATIVE_GROUP:
+        return f"{config.heads // config.kv_heads} query heads share a key head; at most {NATIVE_GROUP} may"
     return ""
 
 

@@ -14,13 +14,16 @@ import torch
 from inference_grpc.core.batch import Chunk
 from inference_grpc.model.cuda.matrices import steady_product
 from inference_grpc.model.cuda.memory import DeviceMemory, gather, write_rows
+from inference_grpc.model.cuda.staged import StagedChunk, staged_chunk
 from inference_grpc.model.cuda.weights import AttentionMatrices, DeltaMatrices, DeviceWeights
 from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
 from kernels.causal_conv1d import reference as conv_reference
 from kernels.gated_delta_rule.chunk import chunk_table, chunked
 from kernels.gated_delta_rule.reference import chunked_ragged, gated_norm, gates, normalise
-from kernels.hybrid_step import RING, AttentionLayer, DeltaLayer, DeltaMemory, PageMemory
+from kernels.hybrid_step import RING, AttentionLayer, DeltaLayer, DeltaMemory
+from kernels.paged_attention.cache import PageMemory, PagePools
 from kernels.paged_attention.prefill import attend_flash, attend_masked
+from kernels.paged_attention.stage import Staging
 from kernels.paths import Choice
 from kernels.rotary.reference import rotary
 from kernels.turboquant.reference import rotation
@@ -37,7 +40,8 @@ class RaggedPlan:
     positions: torch.Tensor  # int64 [R]
     pages: torch.Tensor  # int64 [R]: the page of each row
     offsets: torch.Tensor  # int64 [R]
-    held: list[torch.Tensor]  # int64, a chunk: pages of everything up to its end
+    held: list[torch.Tensor]  # int64, a chunk: pages of everything up to its end, NO_PAGE where they are in three bits
+    staged: list[StagedChunk]  # the chunks once more, where the cache has two stages
     slots: torch.Tensor  # int64 [chunks]
     starts: torch.Tensor  # int32 [chunks + 1]
     before: torch.Tensor  # int64 [chunks, 3]: places in the ring of the inputs before each chunk
@@ -48,7 +52,9 @@ class RaggedPlan:
     most_keys: int
 
 
-def make_ragged_plan(chunks: list[Chunk], page_tokens: int, device: torch.device) -> RaggedPlan:
+def make_ragged_plan(
+    chunks: list[Chunk], page_tokens: int, device: torch.device, rule: Staging | None = None
+) -> RaggedPlan:
     token_ids: list[int] = []
     positions: list[int] = []
     pages: list[int] = []
@@ -78,6 +84,7 @@ def make_ragged_plan(chunks: list[Chunk], page_tokens: int, device: torch.device
         pages=torch.tensor(pages, device=device),
         offsets=where % page_tokens,
         held=held,
+        staged=[staged_chunk(chunk, at, rule, device) for chunk, at in zip(chunks, rows, strict=True)] if rule else [],
         slots=torch.tensor(slots, device=device),
         starts=torch.tensor(starts, dtype=torch.int32, device=device),
         before=ring([chunk.start for chunk in chunks]),
@@ -111,7 +118,7 @@ class RaggedForward:
 
     def __call__(self, chunks: list[Chunk]) -> torch.Tensor:
         """Logits float32 [chunks, rows of the head] of the last row of each chunk; brings pages and states forward."""
-        plan = make_ragged_plan(chunks, self._memory.page_tokens, self._memory.device)
+        plan = make_ragged_plan(chunks, self._memory.page_tokens, self._memory.device, self._memory.staging)
         trunk = self._weights.trunk
         h = trunk.embedding.rows(plan.token_ids)
         change: torch.Tensor | None = None
@@ -223,14 +230,21 @@ class RaggedForward:
         keys = self._rotate(rotary(self._norm(keys, layer.k_norm), plan.positions, self._cos, self._sin))
         write_rows(memory.keys, plan.pages, plan.offsets, keys)
         write_rows(memory.values, plan.pages, plan.offsets, self._rotate(values))
-        parts = [
-            attend_masked(
-                q[at],
-                gather(memory.keys, page_ids, chunk.end, torch.float32),
-                gather(memory.values, page_ids, chunk.end, torch.float32),
-            )
-            for chunk, at, page_ids in zip(plan.chunks, plan.rows, plan.held, strict=True)
-        ]
+        if isinstance(memory, PagePools):
+            parts = [
+                attend_masked(q[piece.rows], keys, values)
+                for chunk in plan.staged
+                for piece, keys, values in chunk.parts(memory, torch.float32)
+            ]
+        else:
+            parts = [
+                attend_masked(
+                    q[at],
+                    gather(memory.keys, page_ids, chunk.end, torch.float32),
+                    gather(memory.values, page_ids, chunk.end, torch.float32),
+                )
+                for chunk, at, page_ids in zip(plan.chunks, plan.rows, plan.held, strict=True)
+            ]
         attended = self._rotate(torch.cat(parts), inverse=True)
         return held.outward.product((attended * torch.sigmoid(gate)).view(rows, -1))
 
@@ -271,13 +285,27 @@ class RaggedForward:
                 num_warps=2,
                 **shape,
             )
-        keys, values = (
-            torch.cat(
-                [gather(pool, held, chunk.end, q.dtype) for chunk, held in zip(plan.chunks, plan.held, strict=True)]
+        if isinstance(memory, PagePools):
+            attended = torch.cat(
+                [
+                    self._attend_alone(q[piece.rows], keys, values)
+                    for chunk in plan.staged
+                    for piece, keys, values in chunk.parts(memory, q.dtype)
+                ]
             )
-            for pool in (memory.keys, memory.values)
-        )
-        attended = attend_flash(q, keys, values, plan.starts, plan.key_starts, plan.longest, plan.most_keys)
+        else:
+            keys, values = (
+                torch.cat(
+                    [gather(pool, held, chunk.end, q.dtype) for chunk, held in zip(plan.chunks, plan.held, strict=True)]
+                )
+                for pool in (memory.keys, memory.values)
+            )
+            attended = attend_flash(q, keys, values, plan.starts, plan.key_starts, plan.longest, plan.most_keys)
         out = torch.empty(rows, config.heads * size, dtype=torch.bfloat16, device=device)
         leave_kernel[(rows, config.heads)](attended, mixed, sign, small, out, mixed.shape[1], num_warps=2, **shape)
         return out
+
+    def _attend_alone(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """The last rows of one text; the others of the step do not matter to their bits."""
+        starts = torch.tensor([[0, len(q)], [0, len(keys)]], dtype=torch.int32).to(q.device, non_blocking=True)
+        return attend_flash(q, keys, values, starts[0], starts[1], len(q), len(keys))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from inference_grpc.cache.coordinator import CacheCoordinator
+from inference_grpc.cache.stale import Footprint
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence
 
@@ -76,7 +77,7 @@ def test_admission_and_growth_that_do_not_fit_change_nothing() -> None:
     holder = compute(cache, list(range(8)))
     too_long = make_sequence([*range(8), *range(50, 62)])
     assert not cache.admit(too_long)
-    assert not cache.admit(make_sequence([7] * 8), reserve=1)
+    assert not cache.admit(make_sequence([7] * 8), reserve=Footprint(1))
     assert not cache.extend(holder, 17)
     assert (holder.page_ids, too_long.page_ids, cache.pool.available) == (holder.page_ids, [], 2)
     assert cache.extend(holder, 16)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from inference_grpc.core.batch import Batch, Chunk
+from kernels.paged_attention.stage import Staging
 
 # What was computed: the tenant is not part of it, since equal texts have equal keys and states.
 Text = tuple[int, ...]
 
 
 class ShadowModel:
-    def __init__(self, *, page_tokens: int, has_state: bool, block_tokens: int) -> None:
+    def __init__(self, *, page_tokens: int, has_state: bool, block_tokens: int, rule: Staging | None = None) -> None:
+        """`rule`: of a cache in two stages."""
+        self._rule = rule
+        self._three_bit: dict[int, tuple[Text, ...]] = {}  # page: the texts up to each of its tokens
+        self._host_three_bit: dict[int, tuple[Text, ...]] = {}
+        self.read_three_bit = 0
         self._page_tokens = page_tokens
         self._has_state = has_state
         self._block_tokens = block_tokens
@@ -26,25 +32,40 @@ class ShadowModel:
                 target = self._host_places if move.way == "to_host" else self._places
                 for place in range(self._page_tokens):
                     target[move.target, place] = source.get((move.source, place), ())
+            elif move.kind == "demotion":
+                texts = tuple(self._places.get((move.source, place), ()) for place in range(self._page_tokens))
+                assert all(texts), "a page is demoted before it is whole"
+                self._three_bit[move.target] = texts
+            elif move.kind == "three_bit":
+                source_ = self._host_three_bit if move.way == "from_host" else self._three_bit
+                (self._host_three_bit if move.way == "to_host" else self._three_bit)[move.target] = source_[move.source]
             else:
                 states = self._host_states if move.way == "from_host" else self._states
                 (self._host_states if move.way == "to_host" else self._states)[move.target] = states[move.source]
         slots = [slot for chunk in batch.chunks for slot in (chunk.sequence.state_slot, *chunk.sequence.draft_slots)]
         assert not self._has_state or len(slots) == len(set(slots)), "two sequences share a slot"
         for chunk in batch.chunks:
-            self._check_keys(chunk, chunk.start)
+            self._check_keys(chunk, chunk.start, chunk.start)
             if self._has_state:
                 self._advance(chunk)
             for position in range(chunk.start, chunk.start + chunk.rows):
                 place = self._place(chunk, position)
                 self._places[place] = tuple(chunk.token_ids(0, position + 1))
         for chunk in batch.chunks:  # no chunk wrote over what another one needs
-            self._check_keys(chunk, chunk.end)
+            for query in range(chunk.start, chunk.start + chunk.rows):
+                if self._rule is not None or query == chunk.end - 1:
+                    self._check_keys(chunk, min(query + 1, chunk.end), query)
 
-    def _check_keys(self, chunk: Chunk, tokens: int) -> None:
+    def _check_keys(self, chunk: Chunk, tokens: int, query: int) -> None:
+        """The first tokens, where a query at `query` reads them."""
         for position in range(tokens):
-            text = tuple(chunk.sequence.token_ids[: position + 1])
-            assert self._places[self._place(chunk, position)] == text, f"position {position} holds another text"
+            text, page = tuple(chunk.sequence.token_ids[: position + 1]), position // self._page_tokens
+            if self._rule is None or self._rule.is_fp8(query, page):
+                found = self._places[self._place(chunk, position)]
+            else:
+                found = self._three_bit[chunk.sequence.three_bit_ids[page]][position % self._page_tokens]
+                self.read_three_bit += 1
+            assert found == text, f"position {position} holds another text for a query at {query}"
 
     def _advance(self, chunk: Chunk) -> None:
         slot = chunk.sequence.state_slot

@@ -13,9 +13,11 @@ from inference_grpc.config import ConfigError, EngineConfig, read_config
 from inference_grpc.core.batch import Chunk
 from inference_grpc.engine import load as engine_load
 from inference_grpc.engine import load_backend
+from inference_grpc.model.cuda import load as cuda_load
 from inference_grpc.model.cuda.load import load_cuda_hybrid
 from inference_grpc.model.cuda.model import CudaHybridModel
 from inference_grpc.model.load import Loaded
+from kernels.paths import Choice
 from tests.inference_grpc.engine_fixtures import MakeClient
 from tests.inference_grpc.running import Client, complete, text_of
 
@@ -46,13 +48,9 @@ class PlainSteps:
 
 @pytest.fixture
 def make_gpu(make_client: MakeClient, hybrid_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeClient:
-    def on_cpu(opened: Any, *, name: str, vocabulary: int, recipe: Any, invariant: bool) -> Loaded:
+    def on_cpu(opened: Any, *, invariant: bool, **rest: Any) -> Loaded:
         where: dict[str, Any] = {"device": torch.device("cpu"), "passed": lambda gate: False}
-        return Loaded(
-            *load_cuda_hybrid(
-                opened.checkpoint, opened.config, name=name, vocabulary=vocabulary, recipe=recipe, **where
-            )
-        )
+        return Loaded(*load_cuda_hybrid(opened.checkpoint, opened.config, **rest, **where))
 
     def with_steps(model: Any, sequences: int) -> None:
         model._steps = PlainSteps(model)
@@ -92,6 +90,42 @@ def test_no_step_runs_ahead_where_sequences_may_lose_their_memory(make_gpu: Make
     crowded = make_gpu(pages=40, swap_mib=2)
     assert [text_of(events) for events in crowded.run(*requests)] == expected
     assert crowded.backend.engine.scheduler.preemptions > 0
+
+
+STAGED: dict[str, Any] = {
+    "kv_cache": "staged",
+    "kv_anchor_pages": 1,
+    "kv_recent_pages": 4,
+    "max_sequences": 3,
+    "pages": 60,
+}
+
+
+def test_a_cache_in_two_stages_is_one_of_fp8_where_it_is_not_proved(make_gpu: MakeClient) -> None:
+    client = make_gpu(**STAGED)
+    model = client.backend.engine._runner._model
+    assert model.staging is None
+    assert "kv fp8" in client.backend.info().precision
+    assert (client.backend.info().pages_total, client.backend.info().three_bit_pages_total) == (60, 0)
+    assert any("[staged] -> FP8 pages alone" in line for line in model.ways.lines)
+    request = complete("hello " * 20, max_tokens=8, **ENDLESS)
+    assert text_of(client.run(request)[0]) == text_of(make_gpu(kv_cache="fp8").run(request)[0])
+
+
+def test_over_two_stages_a_text_is_one_alone_together_ahead_and_after_preemption(
+    make_gpu: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_load, "choose", lambda *arguments, **named: Choice(frozenset({"staged"}), ()))
+    requests = [complete(f"{n} the " + "hello " * (20 + 9 * n), max_tokens=24, **ENDLESS) for n in range(3)]
+    client = make_gpu(**STAGED)
+    assert client.backend.info().three_bit_pages_total > 0
+    alone = [text_of(client.run(request)[0]) for request in requests]
+    assert client.backend.engine.cache.stale.pool.cached > 0
+    assert [text_of(events) for events in client.run(*requests)] == alone  # prompts are found, in both stages
+    assert steps_of(client).ahead_of > 0
+    crowded = make_gpu(**STAGED | {"pages": 21, "prefill_tokens": 70, "swap_mib": 2})
+    assert [text_of(events) for events in crowded.run(*requests)] == alone
+    assert crowded.backend.engine.scheduler.swaps > 0
 
 
 def test_sampled_and_penalised_texts_run_ahead_too(make_gpu: MakeClient) -> None:

@@ -16,6 +16,7 @@ import torch
 from inference_grpc.config import ConfigError, EngineConfig
 from inference_grpc.engine import load, load_backend
 from inference_grpc.engine import room as room_module
+from inference_grpc.engine.pools import pools_of
 from inference_grpc.engine.room import free_bytes, refusal, weights_refusal
 from inference_grpc.model.load import Opened, load_model, open_checkpoint
 from inference_grpc.model.recipe import read_recipe
@@ -44,24 +45,24 @@ def slots_of(config: EngineConfig, model: Any) -> int:
 
 def test_what_fits_is_not_refused(hybrid: Any) -> None:
     config = EngineConfig(pages=100, max_sequences=2, checkpoint_mib=1)
-    assert refusal(config, hybrid, slots_of(config, hybrid), None) is None
-    assert refusal(config, hybrid, slots_of(config, hybrid), 2**40) is None
+    assert refusal(config, hybrid, pools_of(config, hybrid), slots_of(config, hybrid), None) is None
+    assert refusal(config, hybrid, pools_of(config, hybrid), slots_of(config, hybrid), 2**40) is None
 
 
 @pytest.mark.parametrize(("pages", "max_sequences", "free_mib"), [(100_000, 4, 64), (1000, 5000, 64), (5, 400, 3)])
 def test_what_is_said_to_fit_does(hybrid: Any, pages: int, max_sequences: int, free_mib: int) -> None:
     config = EngineConfig(pages=pages, max_sequences=max_sequences, checkpoint_mib=1)
-    text = refusal(config, hybrid, slots_of(config, hybrid), free_mib * MIB)
+    text = refusal(config, hybrid, pools_of(config, hybrid), slots_of(config, hybrid), free_mib * MIB)
     assert text is not None
     assert f"{free_mib} MiB are free" in text
     better = suggested(config, text)
     assert better != config
-    assert refusal(better, hybrid, slots_of(better, hybrid), free_mib * MIB) is None
+    assert refusal(better, hybrid, pools_of(better, hybrid), slots_of(better, hybrid), free_mib * MIB) is None
 
 
 def test_nothing_is_promised_where_nothing_fits(hybrid: Any) -> None:
     config = EngineConfig(pages=100, max_sequences=2, checkpoint_mib=1)
-    text = refusal(config, hybrid, slots_of(config, hybrid), 50_000)
+    text = refusal(config, hybrid, pools_of(config, hybrid), slots_of(config, hybrid), 50_000)
     assert text is not None
     assert text.endswith("not even one sequence fits.")
 

@@ -10,6 +10,7 @@ from inference_grpc.cache.coordinator import CacheCoordinator
 from inference_grpc.core.batch import Batch, End
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence
+from inference_grpc.core.staged import StagedPages
 from inference_grpc.engine.scheduler import Scheduler
 from tests.inference_grpc.engine.shadow import ShadowModel
 
@@ -32,11 +33,15 @@ class World:
         reserves_output: bool = False,
         draft_tokens: int = 0,
         right: float = 0.0,
+        page_tokens: int = PAGE,
+        staged: StagedPages | None = None,
     ) -> None:
         """`right`: how many of the drafts are."""
+        self.page_tokens = page_tokens
         self.cache = CacheCoordinator(
             pages=pages,
-            page_tokens=PAGE,
+            page_tokens=page_tokens,
+            staged=staged,
             state_slots=state_slots,
             block_tokens=block_tokens,
             host_pages=host_pages,
@@ -54,10 +59,15 @@ class World:
         self.draft_tokens = draft_tokens
         self._chance, self._right = random.Random(1), right
         self.accepted = 0
-        self.shadow = ShadowModel(page_tokens=PAGE, has_state=state_slots > 0, block_tokens=block_tokens)
+        self.shadow = ShadowModel(
+            page_tokens=page_tokens,
+            has_state=state_slots > 0,
+            block_tokens=block_tokens,
+            rule=staged.rule if staged else None,
+        )
         self.finished: list[Sequence] = []
         self.prefill_tokens = max(prefill_tokens, block_tokens)
-        self.least_tokens = max(PAGE, block_tokens)
+        self.least_tokens = max(page_tokens, block_tokens)
         self._arrivals = 0
 
     def add(
@@ -119,7 +129,7 @@ class World:
         for chunk in batch.chunks:
             assert chunk.start == chunk.sequence.computed
             assert 0 < chunk.count <= chunk.sequence.remaining
-            assert chunk.start + chunk.rows <= len(chunk.sequence.page_ids) * PAGE
+            assert chunk.start + chunk.rows <= len(chunk.sequence.page_ids) * self.page_tokens
             assert len(chunk.drafts) <= chunk.room <= self.draft_tokens
             assert chunk.end + chunk.room < chunk.sequence.prompt_tokens + chunk.sequence.max_tokens
 

@@ -189,15 +189,17 @@ def test_sizes_are_rounded_up_to_a_few() -> None:
     assert [decode.context_bucket(tokens, 40000) for tokens in (1, 1024, 1025, 20000)] == [1024, 1024, 4096, 40000]
 
 
-def test_rows_that_only_fill_up_point_to_the_padding(token_ids: list[int]) -> None:
+def test_rows_that_only_fill_up_point_to_the_padding(folder: Path, token_ids: list[int]) -> None:
+    model = load(folder)
+    assert model._memory is not None
     inputs = decode.HostInputs.make(4, 6, pinned=False)
     sequences = [make_sequence(token_ids[:20], first_page=3, slot=2), make_sequence(token_ids[:40], first_page=9)]
     chunks = [Chunk(sequences[0], 19, 1), Chunk(sequences[1], 39, 1)]
-    inputs.fill(chunks, padding_slot=7, padding_page=30)
-    assert inputs.numbers.tolist() == [[token_ids[19], token_ids[39], 0, 0], [19, 39, 0, 0], [2, 0, 7, 7]]
-    assert inputs.table.tolist() == [[4, 3, 30, 30, 30, 30], [11, 10, 9, 30, 30, 30], [30] * 6, [30] * 6]
-    inputs.fill([], padding_slot=7, padding_page=30)
-    assert inputs.numbers[2].tolist() == [7] * 4
+    inputs.fill(chunks, model._memory)
+    assert inputs.numbers.tolist() == [[token_ids[19], token_ids[39], 0, 0], [19, 39, 0, 0], [2, 0, 4, 4]]
+    assert inputs.tables.tolist() == [[[4, 3, 40, 40, 40, 40], [11, 10, 9, 40, 40, 40], [40] * 6, [40] * 6]]
+    inputs.fill([], model._memory)
+    assert inputs.numbers[2].tolist() == [4] * 4
 
 
 def test_shapes_that_the_fused_step_cannot_take_are_named(folder: Path) -> None:

@@ -16,7 +16,7 @@ from inference_grpc.model.memory import KvFormat, KvPool, StatePool
 from inference_grpc.model.quantization import round_activations_fp8, round_activations_nvfp4
 from inference_grpc.model.recipe import read_recipe
 from inference_grpc.model.saturation import ACTIVATIONS, KEYS_VALUES, Saturated
-from kernels.hybrid_step import PageMemory
+from kernels.paged_attention.cache import PageMemory
 
 
 def test_fp8_values_saturate_and_others_round_to_e4m3() -> None:

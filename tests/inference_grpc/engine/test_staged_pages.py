@@ -1,0 +1,225 @@
+"""The allocator of a cache in two stages, with a model that knows which text each page holds and who may look where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inference_grpc.cache.stale import StalePages, held
+from inference_grpc.core.batch import Batch
+from inference_grpc.core.staged import NO_PAGE, StagedPages, split_pages
+from kernels.paged_attention.stage import Staging
+from tests.inference_grpc.engine.world import World
+
+PAGE = 16
+
+
+def staged(anchors: int = 1, recent: int = 2, three_bit: int = 40, step: int = 32, host: int = 0) -> StagedPages:
+    return StagedPages(Staging(PAGE, anchors, recent), three_bit, step, host)
+
+
+def world(pages: int = 40, step: int = 32, **rest: Any) -> World:
+    two = rest.pop("staged", None) or staged(step=step)
+    return World(pages=pages, prefill_tokens=step, page_tokens=PAGE, staged=two, **rest)
+
+
+def demotions(batch: Batch) -> int:
+    return sum(move.kind == "demotion" for move in batch.moves)
+
+
+def balanced(world: World) -> bool:
+    cache = world.cache
+    return cache.pool.held == cache.stale.pool.held == cache.slots.held == cache.host.held == 0
+
+
+@given(anchors=st.integers(0, 3), recent=st.integers(2, 5), position=st.integers(0, 400), page=st.integers(0, 25))
+def test_the_boundary_is_the_rule_of_the_kernels(anchors: int, recent: int, position: int, page: int) -> None:
+    two = staged(anchors, recent)
+    stale = StalePages(two)
+    is_stale = anchors <= page < stale.boundary(position // PAGE)
+    assert is_stale == (not two.rule.is_fp8(position, page))
+    assert is_stale == two.rule.needs_three_bits(position, page)
+
+
+def test_a_long_text_holds_a_window_in_fp8_and_the_rest_in_three_bits() -> None:
+    one = world(pages=8)
+    sequence = one.add(list(range(400)), output=30)
+    while not sequence.generated:
+        one.step()
+        assert len(held(sequence.page_ids)) <= one.cache.stale.staged.fp8_peak  # type: ignore[union-attr]
+    rule = one.cache.stale.staged.rule  # type: ignore[union-attr]
+    for _ in range(20):
+        one.step()
+        pages = range(len(sequence.page_ids))
+        dropped = [page for page in pages if sequence.page_ids[page] == NO_PAGE]
+        assert all(rule.may_drop_fp8(sequence.computed, page) for page in dropped)
+    assert len(held(sequence.page_ids)) <= rule.fp8_pages(sequence.computed) + 1
+    assert len(held(sequence.three_bit_ids)) == rule.three_bit_pages(sequence.computed - 1)
+    assert one.shadow.read_three_bit > 0
+    one.run()
+    assert balanced(one)
+
+
+def test_an_anchor_never_leaves_fp8_and_is_never_demoted() -> None:
+    one = world()
+    sequence = one.add(list(range(200)), output=40)
+    one.step()
+    while sequence.remaining and one.scheduler.has_work:
+        assert sequence.page_ids[0] != NO_PAGE
+        assert not sequence.three_bit_ids or sequence.three_bit_ids[0] == NO_PAGE
+        one.step()
+
+
+def test_one_page_is_read_in_fp8_by_a_short_text_and_in_three_bits_by_a_long_one() -> None:
+    """The shadow checks what every row reads; here is that both copies of one page are there at once."""
+    one = world()
+    long = one.add(list(range(160)), output=60)
+    while not long.generated:
+        one.step()
+    short = one.add(list(range(40)), output=30)
+    one.step()
+    assert short.cached_tokens == 32
+    assert short.page_ids[1] != NO_PAGE
+    assert long.page_ids[1] == NO_PAGE
+    assert long.three_bit_ids[1] != NO_PAGE
+    before = long.three_bit_ids[1]
+    one.run()
+    assert before != NO_PAGE
+    assert balanced(one)
+
+
+def test_a_prefix_is_gone_on_from_only_where_its_recent_pages_are_still_in_fp8() -> None:
+    one = world(pages=9)
+    first = one.add(list(range(250)), output=2)
+    one.run()
+    # All of its pages are there in three bits, the last ones in FP8 too; what lay between has been taken again.
+    again = one.add([*range(250), 7, 7, 9], output=2)
+    one.step()
+    assert first.cached_tokens == 0
+    assert again.cached_tokens == 240
+    assert len(held(again.three_bit_ids)) == 13  # found, not encoded again
+    one.run()
+    elsewhere = one.add([*range(130), *range(900, 940)], output=2)
+    one.step()
+    assert elsewhere.cached_tokens in (0, 16, 32)  # its recent pages would have to be in FP8
+    one.run()
+    assert balanced(one)
+
+
+def test_a_page_that_is_found_in_three_bits_is_shared_and_not_encoded_twice() -> None:
+    one = world(pages=60)
+    one.add(list(range(200)), output=2)
+    total = 0
+    while one.scheduler.has_work:
+        total += demotions(one.step())
+    assert total == 10
+    one.add(list(range(200)), output=2)
+    again = 0
+    while one.scheduler.has_work:
+        again += demotions(one.step())
+    assert again == 0
+
+
+def test_choices_share_the_pages_of_their_prompt_in_both_stages() -> None:
+    one = world(pages=60)
+    leader = one.add(list(range(150)), output=40)
+    follower = one.add(list(range(150)), output=40, leader=leader)
+    while not leader.generated:
+        one.step()
+    pairs = list(zip(follower.page_ids[:9], leader.page_ids[:9], strict=True))
+    assert all(own in (other, NO_PAGE) for other, own in pairs), "the leader let go of some already"
+    assert any(own != NO_PAGE for _, own in pairs[2:])
+    assert follower.three_bit_ids == leader.three_bit_ids
+    assert len(held(leader.three_bit_ids)) > 4
+    one.run()
+    assert balanced(one)
+
+
+def test_what_does_not_fit_waits_until_both_pools_have_room() -> None:
+    one = world(pages=40, staged=staged(three_bit=14))
+    first, second = one.add(list(range(200)), output=20), one.add(list(range(500, 700)), output=20)
+    one.step()
+    assert (first in one.scheduler.running, second in one.scheduler.running) == (True, False)
+    one.run()
+    assert one.scheduler.preemptions == 0
+    assert balanced(one)
+
+
+def test_growth_beyond_the_second_pool_preempts_the_least_important() -> None:
+    one = world(pages=40, staged=staged(three_bit=8, host=8), host_pages=8)
+    for start in (0, 500):
+        one.add(list(range(start, start + 60)), output=100)
+    one.run()
+    assert one.scheduler.preemptions == one.scheduler.swaps > 0
+    assert len(one.finished) == 2
+    assert balanced(one)
+
+
+REQUESTS = st.lists(
+    st.tuples(st.integers(1, 170), st.integers(1, 40), st.integers(0, 2), st.booleans()), min_size=1, max_size=6
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    requests=REQUESTS,
+    anchors=st.integers(0, 2),
+    recent=st.integers(2, 3),
+    extra=st.integers(0, 8),
+    three_bit=st.integers(11, 30),
+    step=st.sampled_from([16, 32, 50]),
+    states=st.booleans(),
+    host=st.sampled_from([0, 6, 40]),
+    reserves_output=st.booleans(),
+    drafts=st.sampled_from([0, 4]),
+)
+def test_whatever_comes_every_row_reads_what_the_rule_says_and_no_page_is_lost(
+    requests: list[tuple[int, int, int, bool]],
+    anchors: int,
+    recent: int,
+    extra: int,
+    three_bit: int,
+    step: int,
+    states: bool,
+    host: int,
+    reserves_output: bool,
+    drafts: int,
+) -> None:
+    two = staged(anchors, recent, three_bit, step=max(step, 32 if states else 1), host=host)
+    one = world(
+        pages=two.fp8_peak + extra,
+        step=step,
+        staged=two,
+        max_sequences=3,
+        state_slots=5 * (1 + drafts) if states else 0,
+        block_tokens=32 if states else 1,
+        host_pages=host,
+        host_states=2 if host and states else 0,
+        reserves_output=reserves_output,
+        draft_tokens=drafts,
+        right=0.6,
+    )
+    for number, (tokens, output, kind, forks) in enumerate(requests):
+        output = min(output, two.longest_pages(one.cache.pool.total) * PAGE - tokens)
+        prompt = [kind, *range(tokens - 1)]  # few texts, of many lengths
+        leader = one.add(prompt, output=output, tenant="ada" if number % 2 else "ben")
+        if forks:
+            one.add(prompt, output=output, tenant=leader.tenant, leader=leader)
+        if number % 2:
+            for _ in range(3):
+                one.step()
+    one.run()
+    assert balanced(one)
+    assert len(one.finished) == len(requests) + sum(forks for *_, forks in requests)
+
+
+def test_pools_are_split_so_that_sequences_may_share_them_in_any_way() -> None:
+    rule = Staging(64, 4, 32)
+    pages, three_bit = split_pages(4096, 8, rule, 512)
+    assert (pages, three_bit) == (8 * 37 + 8, 4096 - 8 * 36)
+    assert split_pages(100, 8, rule, 512)[1] < 1
+    with pytest.raises(ValueError, match="at least 2"):
+        StagedPages(Staging(64, 4, 1), 10, 512)
