@@ -7,6 +7,7 @@ none of this is needed.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import ipaddress
 import os
@@ -41,6 +42,12 @@ def set_up_django() -> None:
 
 if HAS_WEB:
     set_up_django()
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

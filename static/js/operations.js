@@ -102,6 +102,7 @@
       charts.fail(text);
       tables.fail(text);
     }
+    page.removeAttribute("aria-busy");
     if (answer?.status === 400) tell("warn", gettext("Not connected"), "");
     else connect();
   };

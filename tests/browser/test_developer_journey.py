@@ -112,9 +112,8 @@ def costs_of_both_calls(page: Page) -> Decimal:
     by_key = {}
     for key in ("laptop", "Playground"):
         row = rows.filter(has_text=key)
-        for _ in range(20):
-            if "Running" not in row.inner_text():
-                break
+        deadline = time.monotonic() + PROMISED_S
+        while "Running" in row.inner_text() and time.monotonic() < deadline:
             page.wait_for_timeout(250)
             page.reload()
         by_key[key] = row.get_by_role("cell").last.inner_text()

@@ -11,10 +11,10 @@ from playwright.sync_api import Page
 
 from tests.browser.conftest import NARROW, OpenWindow
 from tests.browser.pages import PAGES
-from tests.browser.window import overflow
+from tests.browser.window import overflow, wait_until_still
 from tests.end_to_end.stack import ROOT
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(1200)]
 
 CATALOGUE = ROOT / "portal" / "locale" / "de" / "LC_MESSAGES" / "django.mo"
 # In English: the API, the parts of the design, mails as they were sent; and what an engine says of itself.
@@ -64,6 +64,7 @@ def test_every_page_is_german(who: str, open_window: OpenWindow, rows: dict[str,
     for what in PAGES:
         if what.who == who and what.name not in IN_ENGLISH:
             window.goto(what.path.format(**rows))
+            wait_until_still(window)
             assert window.locator("html").get_attribute("lang") == "de"
             found += [f"{what.name}: {text}" for text in left_in_english(window, known)]
             if (pixels := overflow(window)) > 0:

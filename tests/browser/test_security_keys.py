@@ -34,6 +34,7 @@ def plug_in_a_key(page: Page) -> None:
 def sign_out(page: Page, site: str) -> None:
     page.goto(f"{site}/accounts/logout/")
     page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("link", name="Sign in").first).to_be_visible()
 
 
 def enter_password(page: Page, site: str) -> None:
@@ -74,6 +75,7 @@ def test_a_security_key_is_added_asked_for_and_taken_away(
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Confirm").click()
     page.get_by_role("button", name="Remove").click()
+    page.wait_for_url(lambda address: "/remove/" not in address)
     expect(page.get_by_text("Blue key")).to_have_count(0)
     sign_out(page, site)
     enter_password(page, site)

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from urllib.parse import urljoin
+
 from playwright.sync_api import Page, expect
 
 from tests.factories.password import PASSWORD
+
+# Nothing is fetched, swapped in or faded, and each part has said once what it has to say.
+IS_STILL = """
+() => document.readyState === "complete" && document.fonts.status === "loaded"
+  && !document.querySelector("[aria-busy=true], .htmx-request, .htmx-swapping, .htmx-settling, .htmx-added")
+  && document.getAnimations().every(
+    (it) => it.playState !== "running" || it.effect.getTiming().iterations === Infinity)
+"""
 
 
 def sign_in(page: Page, email: str, password: str = PASSWORD) -> None:
@@ -27,13 +38,21 @@ def follow(page: Page, name: str) -> None:
     menu = page.get_by_role("button", name="Menu", exact=True)
     if menu.is_visible():
         menu.click()
-    page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True).click()
+    link = page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True)
+    address = urljoin(page.url, link.get_attribute("href"))
+    link.click()
+    # The page that is left may have a button or a figure of the same name.
+    page.wait_for_url(re.compile(re.escape(address) + r"([?#]|$)"))
 
 
 def download(page: Page, name: str) -> bytes:
     with page.expect_download() as started:
         page.get_by_role("link", name=name).first.click()
     return started.value.path().read_bytes()
+
+
+def wait_until_still(page: Page) -> None:
+    page.wait_for_function(IS_STILL)
 
 
 def overflow(page: Page) -> int:

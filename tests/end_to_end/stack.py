@@ -22,7 +22,9 @@ from config.local.program import free_port, log_tail
 from config.local.state import RunFolder, State
 
 ROOT = Path(__file__).resolve().parents[2]
-START_TIMEOUT_S = 180.0
+# A machine may stand still for many seconds: waiting long costs nothing where it does not.
+START_TIMEOUT_S = 300.0
+PATIENCE_S = 180.0
 # What must not leak in from the shell that runs the tests: the stack has stores, secrets and addresses of its own.
 OWN_VARIABLES = re.compile(
     r"^(DATABASE_|VALKEY_|ENGINE_|STRIPE_|SMTP_|SECRET_KEY|API_KEY_PEPPER|PUBLIC_URL|PORT$|VAR_DIR|DEBUG$|DJANGO_)"
@@ -86,7 +88,7 @@ class Stack:
         assert self.process is not None
         self.process.send_signal(signal.SIGINT)
         try:
-            return self.process.wait(90)
+            return self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
@@ -101,7 +103,7 @@ class Stack:
             capture_output=True,
             text=True,
             check=False,
-            timeout=180,
+            timeout=PATIENCE_S,
         )
 
     def manage(self, *command: str) -> str:
@@ -126,7 +128,7 @@ class Stack:
         os.kill(pid, signal.SIGKILL)
         return pid
 
-    def await_successor(self, name: str, old_pid: int, timeout_s: float = 60.0) -> None:
+    def await_successor(self, name: str, old_pid: int, timeout_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             state = self.state
@@ -150,7 +152,7 @@ class Stack:
     def value(self, query: str, *parameters: Any) -> Any:
         return self.rows(query, *parameters)[0][0]
 
-    def await_rows(self, query: str, *parameters: Any, timeout_s: float = 30.0) -> list[tuple[Any, ...]]:
+    def await_rows(self, query: str, *parameters: Any, timeout_s: float = PATIENCE_S) -> list[tuple[Any, ...]]:
         """Ask until there is a row."""
         deadline = time.monotonic() + timeout_s
         while True:

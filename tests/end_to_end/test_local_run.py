@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from config.local.program import is_port_taken
-from tests.end_to_end.stack import START_TIMEOUT_S, Stack
+from tests.end_to_end.stack import PATIENCE_S, START_TIMEOUT_S, Stack
 
 
 def test_the_ready_line_names_portal_and_api(scripted_stack: Stack) -> None:
     ready = f"READY portal={scripted_stack.portal_url} api={scripted_stack.api_url}"
     assert ready in scripted_stack.output.splitlines()
-    assert urllib.request.urlopen(scripted_stack.portal_url, timeout=10).status == 200
+    assert urllib.request.urlopen(scripted_stack.portal_url, timeout=PATIENCE_S).status == 200
 
 
 def test_every_part_has_its_progress_line(scripted_stack: Stack) -> None:
@@ -126,7 +126,7 @@ def test_down_stops_everything_and_a_new_start_keeps_the_data(state_folder: Path
     down = stack.command("down")
     assert (down.returncode, down.stdout.strip()) == (0, "Stopped.")
     assert stack.process is not None
-    assert stack.process.wait(10) == 0
+    assert stack.process.wait(PATIENCE_S) == 0
     assert not any(is_alive(pid) for pid in pids)
     assert not is_port_taken(stack.port)
     stopped = [line.split()[0] for line in stack.output.splitlines() if line.split()[1:] == ["stopped"]]
@@ -160,7 +160,7 @@ def test_a_stop_while_it_starts_ends_in_order(state_folder: Path, line: str) -> 
         assert time.monotonic() < deadline
         time.sleep(0.01)
     stack.process.send_signal(signal.SIGTERM)
-    assert stack.process.wait(90) == 0
+    assert stack.process.wait(PATIENCE_S) == 0
     lines = [text for text in stack.output.splitlines() if text]
     assert lines[-1] == "Stopped; start again with: make up"
     stopped = [text.split()[0] for text in lines[lines.index("Stopping") :] if text.split()[1:] == ["stopped"]]

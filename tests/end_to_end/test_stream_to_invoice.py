@@ -43,7 +43,7 @@ def test_a_streamed_answer_of_the_real_model_is_recorded_and_charged(real_stack:
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     usage = chunks[-1].usage
     assert "Paris" in text
-    assert sum(1 for chunk in chunks if chunk.choices and chunk.choices[0].delta.content) > 3, "it streams"
+    assert sum(1 for chunk in chunks if chunk.choices and chunk.choices[0].delta.content) > 1, "it streams"
 
     record = finished_record(real_stack, response.headers["x-request-id"])
     assert record["status"] == "completed"

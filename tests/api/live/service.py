@@ -42,7 +42,7 @@ PATIENCE_S = 120.0
 SOON_S = 20.0
 SERVERS = {
     "granian": ["granian", "--interface", "asgi", "--host", "127.0.0.1", "--workers", "1", "--no-access-log", "--port"],
-    "uvicorn": ["uvicorn", "--host", "127.0.0.1", "--no-access-log", "--timeout-graceful-shutdown", "5", "--port"],
+    "uvicorn": ["uvicorn", "--host", "127.0.0.1", "--no-access-log", "--timeout-graceful-shutdown", "30", "--port"],
 }
 
 
