@@ -424,7 +424,8 @@ def step_staged() -> str:
     for layer in memory:
         if isinstance(layer, PagePools):
             for part in (layer.keys, layer.values):
-                part.copy_(torch.randn(part.shape, device=DEVICE).to(part.dtype))
+                values = torch.randn(part.shape, device=DEVICE).to(part.dtype)
+                part.view(torch.uint8).copy_(values.view(torch.uint8))
             demote_on_device(layer, every, every.flip(0).contiguous())
 
     def logits(rows: slice, staged: Staging, *, captured: bool = False, moved: int = 0) -> Any:

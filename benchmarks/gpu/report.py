@@ -213,6 +213,18 @@ def gate_rows(results: Path) -> list[str]:
     return lines
 
 
+def staged_line(found: dict[str, Any]) -> str:
+    """What was filled, at which mix of page ages."""
+    fp8, stale, contexts = found["held"]["fp8_pages"], found["held"]["three_bit_pages"], found["contexts"]
+    room = "within" if found["fits_envelope"] else "**beyond**"
+    return (
+        f"{contexts} contexts of {found['tokens']} tokens at once, {fp8 / contexts:.1f} pages of each in FP8 and "
+        f"{stale / contexts:.1f} in three bits, {room} {found['envelope'] / 2**30:.1f} GiB for weights, states, pages "
+        f"(an FP8 cache beside the same weights: {found['fp8_cache_contexts']}); a step of all of them takes "
+        f"{found['step_ms']:.1f} ms."
+    )
+
+
 def render(results: Path, failed: list[str]) -> str:
     ceilings = read(results, "ceilings") or read(results, "sections")
     if ceilings is None:
@@ -256,6 +268,9 @@ def render(results: Path, failed: list[str]) -> str:
             "tokens alone as together."
         )
         sections.insert(3, ("The same text alone and in company", [line]))
+    staged = read(results, "staged")
+    if staged is not None:
+        sections.append(("A staged KV cache, filled", [staged_line(staged)]))
     kernels = (read(results, "sections") or {}).get("sections", {})
     splits = read(results, "splits") or {}
     tuned = sorted({" ".join(name.split()[::3]) for found in splits.values() for name in found})

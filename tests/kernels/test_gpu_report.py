@@ -62,3 +62,14 @@ def test_each_way_of_the_library_is_named_and_the_faster_one_decides(tmp_path):
     page = report.render(tmp_path, [])
     assert "| 2.00 x by row, 1.50 x with one multiplier, known beforehand | **no** |" in page
     assert "| 8 | fp8, torch's library, by row | 12.00 | 667 |" in page
+
+
+def test_a_staged_cache_is_told_with_its_mix(tmp_path):
+    (tmp_path / "ceilings.json").write_text(
+        json.dumps({"device": "chip", "torch": "2", "date": "today", "copy": 4e12, "matmul": 8e14, "sections": {}})
+    )
+    held = {"fp8_pages": 3600, "three_bit_pages": 47600}
+    found = {"tokens": 32768, "envelope": 2**34, "contexts": 100, "fp8_cache_contexts": 50, "step_ms": 40.0}
+    (tmp_path / "staged.json").write_text(json.dumps(found | {"held": held, "fits_envelope": False}))
+    page = report.render(tmp_path, [])
+    assert "100 contexts of 32768 tokens at once, 36.0 pages of each in FP8 and 476.0 in three bits, **beyond**" in page

@@ -20,15 +20,19 @@ from inference_grpc.engine.room import refusal
 from inference_grpc.engine.scheduler import Scheduler
 from inference_grpc.events import Failed
 from inference_grpc.model.cuda import load as cuda_load
-from inference_grpc.model.cuda.decode import HostInputs
+from inference_grpc.model.cuda.decode import DecodeSteps, HostInputs
+from inference_grpc.model.cuda.model import CudaHybridModel
 from inference_grpc.model.hybrid_config import HybridConfig
 from inference_grpc.model.interface import Model
 from inference_grpc.model.load import load_model, open_checkpoint
 from inference_grpc.model.recipe import Recipe
 from inference_grpc.model.staged import StagedPool, rotated
 from inference_grpc.model.tiny import write_tiny
+from kernels.hybrid_step import DecodeStep, StepShape
+from kernels.paged_attention.cache import PagePools
 from kernels.paged_attention.stage import Staging
 from kernels.paths import Choice
+from kernels.rotary.reference import rotary_table
 from kernels.turboquant.reference import rotate, signs
 from tests.inference_grpc.engine_fixtures import MakeClient
 from tests.inference_grpc.running import Client, complete, text_of, usage_of
@@ -179,10 +183,53 @@ def test_the_form_of_a_gpu_reads_the_same_pages_as_that_of_a_cpu(
     hybrid_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its plain way, in chunks that cross pages and steps of one row; kept values may be rounded the other way."""
-    monkeypatch.setattr(cuda_load, "choose", lambda *arguments, **named: Choice(frozenset({"staged"}), ()))
     tokens = torch.randint(0, 200, (130,), generator=torch.Generator().manual_seed(4)).tolist()
     staged = StagedPages(RULE, 20, 64)
-    opened = open_checkpoint(hybrid_path)
+    model = on_gpu(hybrid_path, monkeypatch, staged)
+    expected = torch.stack(follow(load(hybrid_path, staged), tokens, staged, prompt=100))
+    found = torch.stack(follow(model, tokens, staged, prompt=100))
+    assert float((found - expected).square().mean().sqrt()) <= 0.005
+    wide = torch.stack(follow(load(hybrid_path, None, "float32"), tokens, None, prompt=100))
+    assert float((found - wide).square().mean().sqrt()) > float((found - expected).square().mean().sqrt())
+    assert model._memory is not None
+    inputs = HostInputs.make(2, 10, kinds=2, pinned=False)
+    sequence = Sequence(key=0, choice=0, prompt_ids=tokens, sampling=SamplingParams(), seed=0, max_tokens=1)
+    sequence.page_ids, sequence.three_bit_ids, sequence.state_slot = [3, NO_PAGE, 5, 6], [NO_PAGE, 2], 1
+    inputs.fill([Chunk(sequence, 60, 1)], model._memory)
+    assert inputs.tables.tolist() == [[[3, 40, 5, 6] + [40] * 6, [40] * 10], [[20, 2] + [20] * 8, [20] * 10]]
+
+
+def test_the_buffers_of_a_captured_step_get_both_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the step that a graph replays; its launches are left out here."""
+    staged = StagedPages(RULE, 20, 64)
+    model = on_gpu(write_tiny(tmp_path / "square", head_dim=64), monkeypatch, staged)
+    assert model._memory is not None
+    ran: list[DecodeStep] = []
+    monkeypatch.setattr(DecodeStep, "run", lambda step: ran.append(step))
+    config, tables = model.config, rotary_table(700, model.config.rotated, model.config.rope_base, torch.device("cpu"))
+    sizes = (config.heads, config.kv_heads, config.head_size, config.key_heads, config.value_heads, config.value_size)
+    shape = StepShape(config.hidden, config.feed_forward, *sizes, PAGE)
+    steps = DecodeSteps(
+        model.weights.trunk, shape, model._memory, Choice(frozenset(), ()), *tables, invariant=False, splits={}
+    )
+    sequence = Sequence(key=0, choice=0, prompt_ids=[5] * 100, sampling=SamplingParams(), seed=0, max_tokens=1)
+    sequence.page_ids = [9, NO_PAGE, NO_PAGE, 4, 5, 6, 7]
+    sequence.three_bit_ids, sequence.state_slot = [NO_PAGE, 3, 8], 2
+    steps([Chunk(sequence, 99, 1)])
+    (step,) = ran
+    pages = step.pages
+    assert step.staging == RULE
+    assert step.table.tolist() == [[9, 40, 40, 4, 5, 6, 7] + [40] * (pages - 7)]
+    assert step.three_bit_table.tolist() == [[20, 3, 8] + [20] * (pages - 3)]
+    pools = [layer for layer in step.memory if isinstance(layer, PagePools)]
+    keys, values, table, rule = step._three_bit(pools[0]) or (None, None, None, None)
+    assert (keys, values, rule) == (pools[0].three_bit_keys, pools[0].three_bit_values, RULE)
+    assert table is step.three_bit_table
+
+
+def on_gpu(path: Path, monkeypatch: pytest.MonkeyPatch, staged: StagedPages) -> CudaHybridModel:
+    monkeypatch.setattr(cuda_load, "choose", lambda *arguments, **named: Choice(frozenset({"staged"}), ()))
+    opened = open_checkpoint(path)
     assert isinstance(opened.config, HybridConfig)
     model, _ = cuda_load.load_cuda_hybrid(
         opened.checkpoint,
@@ -195,17 +242,7 @@ def test_the_form_of_a_gpu_reads_the_same_pages_as_that_of_a_cpu(
         staging=RULE,
     )
     model.allocate(pages=40, page_tokens=PAGE, state_slots=4, staged=staged)
-    expected = torch.stack(follow(load(hybrid_path, staged), tokens, staged, prompt=100))
-    found = torch.stack(follow(model, tokens, staged, prompt=100))
-    assert float((found - expected).square().mean().sqrt()) <= 0.005
-    wide = torch.stack(follow(load(hybrid_path, None, "float32"), tokens, None, prompt=100))
-    assert float((found - wide).square().mean().sqrt()) > float((found - expected).square().mean().sqrt())
-    assert model._memory is not None
-    inputs = HostInputs.make(2, 10, kinds=2, pinned=False)
-    sequence = Sequence(key=0, choice=0, prompt_ids=tokens, sampling=SamplingParams(), seed=0, max_tokens=1)
-    sequence.page_ids, sequence.three_bit_ids, sequence.state_slot = [3, NO_PAGE, 5, 6], [NO_PAGE, 2], 1
-    inputs.fill([Chunk(sequence, 60, 1)], model._memory)
-    assert inputs.tables.tolist() == [[[3, 40, 5, 6] + [40] * 6, [40] * 10], [[20, 2] + [20] * 8, [20] * 10]]
+    return model
 
 
 def test_what_is_in_three_bits_is_what_is_read(hybrid_path: Path) -> None:
