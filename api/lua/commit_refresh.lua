@@ -36,6 +36,7 @@ local function commit_refresh(keys, arguments)
       if closed[id] or is_lost then
         redis.call('HDEL', key, id)
         local used = closed[id] or amounts_of(0, 0, 0, 0)
+        rest = string.sub(value, rest)
         if input then
           correct(keys[2], rest, amounts_of(1, input, output, hold), used)
         else

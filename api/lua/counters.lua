@@ -8,8 +8,8 @@
 -- live:{scope}         a sorted set of running calls by expiry of their leases in ms
 --
 -- A plan (api/counters.py packs it) lists the counters of a call: of each scope its name and header; then of all of
--- them in that order a column each of forms, kinds and sizes; then of each lease its key, 1 where it is hard, limit,
--- quota id; then its shape, if it has one (shapes.lua). Kinds are places in the amounts of a call: requests, input
+-- them in that order a column each of forms, kinds and sizes; then how many leases, and of each its key, 1 where it is
+-- hard, limit, quota id; then its shape, if it has one (shapes.lua). Kinds are places in the amounts of a call: requests, input
 -- tokens, output tokens, tokens, spend. The size of a window is its limit, that of a bucket the time in us that one
 -- unit takes to come back, 0 where the limit is 0. A counter is the quota's id times DAYS, plus the number of the day
 -- when the window began.
@@ -36,13 +36,13 @@ local function amounts_of(requests, input, output, spend)
 end
 
 -- A running call: its hold and its start in ms; then of one that was reserved here its input and output tokens as it
--- reserved them, and its plan; or of one that was loaded from PostgreSQL, nil twice and what windows were loaded with
--- of it (load_window.lua).
+-- reserved them, and where its plan begins; or of one that was loaded from PostgreSQL, nil twice and where that begins
+-- which windows were loaded with of it (load_window.lua).
 local function read_call(value)
   -- The rest may be long, so no pattern walks over it.
   local hold, since_ms, input, output, rest = string.match(value, '^(%d+):(%d+):(%d+):(%d+)|()')
   if not hold then hold, since_ms, rest = string.match(value, '^(%d+):(%d+)%*?()') end
-  return hold, since_ms, input, output, string.sub(value, rest)
+  return hold, since_ms, input, output, rest
 end
 
 -- Counters and values of the packed slots of a scope, in their order.

@@ -21,7 +21,7 @@ local function load_window(keys, arguments)
     local hold, since_ms, input, rest, _
     if calls[index] then hold, since_ms, input, _, rest = read_call(calls[index]) end
     if hold and not input then
-      rest = rest .. struct.pack('<Hc0dBd', #scope, scope, counter, kind, tonumber(arguments[index + 1]))
+      rest = string.sub(calls[index], rest) .. struct.pack('<Hc0dBd', #scope, scope, counter, kind, tonumber(arguments[index + 1]))
       redis.call('HSET', keys[1], arguments[index], hold .. ':' .. since_ms .. '*' .. rest)
     end
   end

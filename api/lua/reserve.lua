@@ -88,23 +88,21 @@ local function reserve(keys, arguments)
   local has_credit = left >= 0
   if not is_exact then has_credit = #available > #hold or #available == #hold and available >= hold end
 
-  local written, exceeded, leases, now_ms = '', '', nil, math.floor(now_us / 1000)
+  local written, exceeded, leases, now_ms = nil, '', {}, math.floor(now_us / 1000)
   if plan ~= '' then
-    local parsed, input, output = plan_of(plan), arguments[4] + 0, arguments[5] + 0
-    local take, all = nil, input + output
-    leases = parsed.leases
-    if has_credit and parsed.shape and (not leases or have_leases(leases, now_ms)) then
-      take = now_s < parsed.prolong_s and parsed.shape.take or parsed.shape.take_on
+    local input, output = arguments[4] + 0, arguments[5] + 0
+    local shape, leases_at = shape_of(plan, 1)
+    if shape and leases_at > 0 then leases = read_leases(plan, leases_at) end
+    if shape and has_credit and have_leases(leases, now_ms) then
+      written = shape.take(keys[2], plan, 1, now_us, now_us + MINUTE_US, 1, input, output, input + output, hold + 0)
     end
-    written = take and take(keys[2], parsed.numbers, now_us, now_us + MINUTE_US, 1, input, output, all, hold + 0)
     if not written then
       local opened, over, refusal
       opened, leases, over, refusal = judge(keys[2], plan, amounts_of(1, input, output, hold), now_us)
       if refusal then return refusal end
-      if has_credit then written = save(keys[2], opened, 'EX', opened.life_s) end
+      written = has_credit and save(keys[2], opened, 'EX', opened.life_s)
       for _, quota_id in ipairs(over) do exceeded = exceeded .. struct.pack('<d', quota_id) end
     end
-    if now_s >= parsed.prolong_s then parsed.prolong_s = now_s + PROLONG_S end
   end
   if not has_credit then return {'credit', available} end
 
@@ -116,9 +114,9 @@ local function reserve(keys, arguments)
     redis.call('HSET', key, request_id, call)
   end
   if is_life_due(key, now_s) then redis.call('EXPIRE', key, IDLE_S) end
-  for _, lease in ipairs(leases or {}) do
+  for _, lease in ipairs(leases) do
     redis.call('ZADD', lease.key, now_ms + arguments[3], request_id)
     redis.call('EXPIRE', lease.key, math.ceil(arguments[3] / 1000) + 60)
   end
-  return struct.pack('<d', now_us) .. written .. exceeded
+  return struct.pack('<d', now_us) .. (written or '') .. exceeded
 end

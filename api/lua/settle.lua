@@ -27,16 +27,15 @@ local function settle(keys, arguments)
     -- A call that was loaded from PostgreSQL, after Valkey had lost it: windows that were loaded with it are corrected,
     -- to all other counters is added what it took.
     local by_counter = {}
-    for _, counter, _, amount in each_loaded(rest) do by_counter[counter] = amount end
+    for _, counter, _, amount in each_loaded(string.sub(value, rest)) do by_counter[counter] = amount end
     local used = amounts_of(arguments[4], arguments[5], arguments[6], cost)
     correct(keys[2], arguments[7], amounts_of(0, 0, 0, 0), used, by_counter)
-  elseif rest ~= '' then
+  elseif rest <= #value then
     local a1, a2, a3, a5 = arguments[4] - 1, arguments[5] - input, arguments[6] - output, cost - hold
-    local parsed = plan_of(rest)
-    local is_moved = parsed.shape and parsed.shape.give(keys[2], parsed.numbers, nil, nil, a1, a2, a3, a2 + a3, a5)
-    if not is_moved then
+    local shape = shape_of(value, rest)
+    if not shape or not shape.give(keys[2], value, rest, nil, nil, a1, a2, a3, a2 + a3, a5) then
       local used = amounts_of(arguments[4], arguments[5], arguments[6], cost)
-      correct(keys[2], rest, amounts_of(1, input, output, hold), used)
+      correct(keys[2], string.sub(value, rest), amounts_of(1, input, output, hold), used)
     end
   end
   return 1

@@ -6,13 +6,14 @@
 -- where anything is not as usual (a counter is not known, others stand in front, there may be no room) it writes
 -- nothing and returns nothing, and the long way decides.
 --
--- Plans are kept parsed and shapes compiled, in this server's memory. Both follow from the plan alone: to lose them, or
--- to have them on another server too, changes no answer.
-local plans, plan_count, shapes, shape_count = {}, 0, {}, 0
-local MOST_PLANS, MOST_SHAPES = 1000, 200
--- The last byte of a plan that ends in a shape and the number of its bytes; without limits of 0, which have no room.
-local SHAPE_MARK = 255
--- Hashes and fields in use get their whole life again this often; at each call it would be dear.
+-- The code of shapes is kept in this server's memory. It follows from the plan alone: to lose it, or to have it on another
+-- server too, changes no answer. Plans are not kept: read anew, they cost as much with half a million keys as with one.
+local shapes, shape_count = {}, 0
+local MOST_SHAPES = 200
+-- What a plan with a shape ends in; before it the bytes of the shape, and where its leases are, or 0. Those of older
+-- versions end otherwise, and go the long way.
+local SHAPE_MARK = 254
+-- A hash of credit in use gets its whole life again this often; at each call it would be dear.
 local PROLONG_S = 3600
 local lives, life_count = {}, 0
 local MOST_LIVES = 10000
@@ -24,9 +25,9 @@ local function list(letter, first, last)
   return table.concat(names, ', ')
 end
 
--- A function (key, numbers, now_us, full_us, a1 … a5) that returns each scope's header and values, joined. `numbers`
--- are what the shape's format reads of a plan: name and header of each scope, forms and kinds, the sizes. a1 to a5 are
--- the amounts by kind, `move` has the code of each counter v with size s, `life` is KEEPTTL, or EX and seconds.
+-- A function (key, text, position, now_us, full_us, a1 … a5) that returns each scope's header and values, joined. The
+-- plan begins at `position` of the text and goes to its end. a1 to a5 are the amounts by kind, `move` has the code of each
+-- counter v with size s, `life` is KEEPTTL, or EX and seconds.
 local function compile(counts, move, life)
   local lines, scope_count, heads, fields, written = {}, #counts, {}, {}, {}
   local function add(text, ...) lines[#lines + 1] = string.format(text, ...) end
@@ -35,8 +36,11 @@ local function compile(counts, move, life)
     fields[scope] = string.format('n%d, f%d', scope, scope)
     written[scope] = 'p' .. scope
   end
-  add('return function(key, numbers, now_us, full_us, a1, a2, a3, a4, a5)')
-  add('local %s, _, %s = unpack(numbers)', table.concat(heads, ', '), list('s', 1, #move))
+  add('return function(key, text, position, now_us, full_us, a1, a2, a3, a4, a5)')
+  add(
+    "local %s, _, %s = struct.unpack('<x%sc%d%s', text, position)", table.concat(heads, ', '), list('s', 1, #move),
+    string.rep('Hc0Hc0', scope_count), 2 * #move, string.rep('d', #move)
+  )
   add("local fields = redis.call('HMGET', key, %s)", list('n', 1, scope_count))
   local last = 0
   for scope, count in ipairs(counts) do
@@ -56,7 +60,7 @@ local function compile(counts, move, life)
   return loadstring(table.concat(lines, '\n'))()
 end
 
--- `take` moves counters by what a call reserves, `take_on` prolongs their lives too, `give` moves them by what it took
+-- `take` moves counters by what a call reserves and gives them their whole life again; `give` moves them by what it took
 -- less what it had reserved. The name of a shape: how many counters each scope has, then their forms, then their kinds.
 local function make_shape(name, scope_count)
   local total, take, give = (#name - scope_count) / 2, {}, {}
@@ -73,39 +77,22 @@ local function make_shape(name, scope_count)
     end
   end
   local counts = {string.byte(name, 1, scope_count)}
-  local keep, prolong = "'KEEPTTL'", string.format("'EX', '%d'", IDLE_S + MINUTE_US / 1000000)
-  return {
-    format = '<x' .. string.rep('Hc0Hc0', scope_count) .. 'c' .. 2 * total .. string.rep('d', total),
-    take = compile(counts, take, keep),
-    take_on = compile(counts, take, prolong),
-    give = compile(counts, give, keep),
-  }
+  local life = string.format("'EX', '%d'", IDLE_S + MINUTE_US / 1000000)
+  return {take = compile(counts, take, life), give = compile(counts, give, "'KEEPTTL'")}
 end
 
-local function shape_of(name, scope_count)
-  if not shapes[name] then
+-- The shape of the plan at `position`, and where its leases are, or 0. Without a shape, only the long way is left.
+local function shape_of(text, position)
+  local low, high, bytes, mark = string.byte(text, -4, -1)
+  if mark ~= SHAPE_MARK then return end
+  local name, scope_count = string.sub(text, -4 - bytes, -5), string.byte(text, position)
+  local shape = shapes[name]
+  if not shape then
     if shape_count == MOST_SHAPES then shapes, shape_count = {}, 0 end
-    shapes[name], shape_count = make_shape(name, scope_count), shape_count + 1
+    shape = make_shape(name, scope_count)
+    shapes[name], shape_count = shape, shape_count + 1
   end
-  return shapes[name]
-end
-
--- A plan as the short way takes it: its `shape`, `numbers`, and `leases` where it has some; and until when its fields
--- need not be prolonged. Without a shape, only the long way is left.
-local function plan_of(plan)
-  local parsed = plans[plan]
-  if parsed then return parsed end
-  parsed = {prolong_s = 0}
-  local shape_bytes, mark = string.byte(plan, -2, -1)
-  if mark == SHAPE_MARK then
-    parsed.shape = shape_of(string.sub(plan, -2 - shape_bytes, -3), string.byte(plan))
-    parsed.numbers = {struct.unpack(parsed.shape.format, plan)}
-    local leases = read_leases(plan, parsed.numbers[#parsed.numbers])
-    parsed.leases = leases[1] and leases
-  end
-  if plan_count == MOST_PLANS then plans, plan_count = {}, 0 end
-  plans[plan], plan_count = parsed, plan_count + 1
-  return parsed
+  return shape, low + 256 * high
 end
 
 -- Whether the life of a hash is to be prolonged now.
