@@ -11,8 +11,8 @@ from tests.portal.test_access import PAGES as METHODS
 
 NAMES = {
     **{"slug": "seed-00001", "period": "2026-10", "request": "01900000-0000-7000-8000-000000000000", "after": "x"},
-    "model_name": "seed-small",
-    **dict.fromkeys(("key", "invoice", "run", "template", "delivery", "model", "since", "until"), 1),
+    **{"model_name": "seed-small", "end_user": "user-1"},
+    **dict.fromkeys(("key", "project", "invoice", "run", "template", "delivery", "model", "since", "until"), 1),
 }
 MEASURED = {resolve(page.path.format(**NAMES).partition("?")[0].partition("#")[0]).view_name for page in PAGES}
 EXCUSED = {name for names in NOT_MEASURED.values() for name in names}
