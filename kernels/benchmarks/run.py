@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from kernels.benchmarks.shapes import MODEL, PRODUCTS, STATE_BYTES, weight_bytes
+from kernels.benchmarks.shapes import MODEL, PRODUCTS
 from kernels.benchmarks.timing import copy_bandwidth, matmul_rate, median_us
 from kernels.hybrid_step import Kind, StepMatrix
 from kernels.native.gemm import launch, usual_split
@@ -228,44 +228,11 @@ def prefill(ceilings: Ceilings) -> list[str]:
     return lines
 
 
-def resident(ceilings: Ceilings) -> list[str]:
-    """Fill the envelope of 86.4 GiB with 32K contexts until the allocator says that one more would not fit."""
-    envelope, tokens, staging = int(86.4 * 2**30), 32768, Staging()
-    counts = {}
-    lines = ["| weights and cache | weights GB | resident 32K contexts | allocated GiB |", "|---|---|---|---|"]
-    for kind in ("fp8", "nvfp4"):
-        start = torch.cuda.memory_allocated()
-        weights = torch.empty(int(weight_bytes(kind)) + 248320 * 5120, dtype=torch.uint8, device=DEVICE)
-        held: list[object] = []
-        while True:
-            states = torch.empty(STATE_BYTES + 48 * 10240 * 3 * 2, dtype=torch.uint8, device=DEVICE)
-            pages = tokens // staging.page_tokens
-            fp8, three = (pages, 0) if kind == "fp8" else (staging.fp8_pages(tokens), staging.three_bit_pages(tokens))
-            pools = [allocate(fp8, three, 4, staging.page_tokens, 256, DEVICE) for _ in range(16)]
-            if torch.cuda.memory_allocated() - start > envelope:
-                del states, pools
-                break
-            held.append((states, pools))
-        counts[kind] = len(held)
-        used = (torch.cuda.memory_allocated() - start) / 2**30
-        name = (
-            "FP8 weights, FP8 cache"
-            if kind == "fp8"
-            else f"NVFP4 weights, staged cache ({fp8} FP8, {three} three-bit pages)"
-        )
-        lines.append(f"| {name} | {weights.nbytes / 1e9:.2f} | {len(held)} | {used:.1f} |")
-        del held, weights
-        torch.cuda.empty_cache()
-    lines.append(f"\nRatio {counts['nvfp4'] / counts['fp8']:.2f}, DeltaNet state included.")
-    return lines
-
-
 SECTIONS: dict[str, Callable[[Ceilings], list[str]]] = {
     "Products of a decode step": products,
     "Gated delta rule, fused decode step of one layer": delta_rule,
     "Attention of one layer over the staged cache": attention,
     "Prefill products (dequantised once, then the library's)": prefill,
-    "Resident contexts in 86.4 GiB": resident,
 }
 
 
