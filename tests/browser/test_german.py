@@ -20,7 +20,7 @@ CATALOGUE = ROOT / "portal" / "locale" / "de" / "LC_MESSAGES" / "django.mo"
 # In English: the API, the parts of the design, mails as they were sent; and what an engine says of itself.
 IN_ENGLISH = {"api-docs", "api-docs-inference", "design", "mailbox", "operator-engines"}
 # What people call their own things, and names of the product's.
-NAMES = {"Search", "Default", "Trial", "Playground", "Responses", "Completions", "Messages", "production"}
+NAMES = {"Search", "Default", "Trial", "Playground", "Responses", "Completions", "Messages", "production", "Continue"}
 # What was written when something happened, or by whoever published a model, in the language of then.
 WRITTEN = re.compile(r"^(The usage of this period was covered|A small instruction-tuned model)")
 # What people read, and what is read to them.
