@@ -23,7 +23,7 @@ from django.conf import settings
 from api import counters, credit, metrics
 from api.auth import Caller
 from api.counters import AppliedLimit, Plan, Planner
-from api.errors import ApiError
+from api.errors import TAKES_NO_CALLS, ApiError
 from api.protocols.dialect import ErrorStyle
 from api.stores import STORE_ERRORS, in_thread
 from api.valkey import Argument, Valkey, ValkeyError, ValkeyUnavailable
@@ -212,7 +212,7 @@ class Admission:
     async def _plan(self, caller: Caller, model: str) -> Plan:
         is_suspended, planner = await self._planner_of(caller.organization_id)
         if is_suspended:
-            raise ApiError("organization_suspended", "This organization is suspended; write to the operator.")
+            raise ApiError("organization_suspended", TAKES_NO_CALLS)
         return planner.plan(
             project_id=caller.project_id,
             api_key_id=caller.api_key_id,
@@ -373,7 +373,7 @@ def _whose(quota: QuotaLimit) -> str:
 def _refusal(answer: list[Any], plan: Plan, caller: Caller, demand: Demand) -> ApiError:
     """Of what reserve.lua answered."""
     if answer[0] == b"credit":
-        return _credit_refusal(int(answer[1]), demand)
+        return _credit_refusal(int(answer[1]), caller, demand)
     _, quota_id, remaining, reset_ms = answer
     return _limit_refusal(plan.of(quota_id), caller, remaining=remaining, reset_ms=reset_ms, demand=demand)
 
@@ -383,14 +383,15 @@ def _limit_refusal(limit: AppliedLimit, caller: Caller, *, remaining: int, reset
     if reset_ms < 0 and limit.window_end is not None:
         reset_ms = max(1000, int((limit.window_end - datetime.now(UTC)).total_seconds() * 1000))
     is_money = quota.kind == "spend"
-    begins_anew = quota.window not in ("now", "lifetime")
+    # A limit of 0 never has room.
+    begins_anew = quota.limit > 0 and quota.window not in ("now", "lifetime")
     allowed, left, asked = (
         format_nano(value, demand.currency) if is_money else str(value)
         for value in (quota.limit, remaining, demand.of(quota.kind))
     )
     window = {"now": "", "lifetime": " in all"}.get(quota.window, f" per {quota.window}")
     what = f"The limit of {allowed} {_KIND_WORDS[quota.kind]}{window} of {_whose(quota)} is reached"
-    page = f"{settings.PUBLIC_URL}/o/{caller.organization_slug}/limits"
+    page = _page(caller, "limits")
     where = f"An admin changes it at {page}."
     if quota.is_imposed:
         where = f"The operator of this service set it; what is left of it is shown at {page}."
@@ -407,27 +408,51 @@ def _limit_refusal(limit: AppliedLimit, caller: Caller, *, remaining: int, reset
         ("x-limit-page", page),
     ]
     told = tuple((name, value) for name, value in headers if value)
-    if quota.kind == "concurrency":
-        return ApiError("rate_limit_concurrency", f"{what}: wait until one of them has ended. {where}", headers=told)
-    again = f" There is room again in {reset_s} s." if begins_anew else ""
-    message = f"{what}: {left} left, this call asks for {asked}.{again} {where}"
+    if not quota.limit:
+        message = (
+            f"A limit of {allowed} {_KIND_WORDS[quota.kind]}{window} lets no call of {_whose(quota)} through. {where}"
+        )
+    elif quota.kind == "concurrency":
+        message = f"{what}: wait until one of them has ended. {where}"
+    else:
+        again = f" There is room again {_from_now(reset_s, resets_at)}." if begins_anew else ""
+        message = f"{what}: {left} left, this call asks for {asked}.{again} {where}"
     if is_money:
         return ApiError("insufficient_quota", message, headers=told)
-    code = "rate_limit_requests" if quota.kind == "requests" else "rate_limit_tokens"
-    return ApiError(code, message, headers=told, retry_after_s=min(reset_s, MAX_RETRY_AFTER_S))
+    if quota.kind == "concurrency" and quota.limit:
+        return ApiError("rate_limit_concurrency", message, headers=told)
+    code = "rate_limit_requests" if quota.kind in ("requests", "concurrency") else "rate_limit_tokens"
+    retry_after_s = min(reset_s, MAX_RETRY_AFTER_S) if begins_anew else None
+    return ApiError(code, message, headers=told, retry_after_s=retry_after_s)
+
+
+def _from_now(seconds: int, moment: datetime) -> str:
+    return f"in {seconds} s" if seconds <= 3600 else f"at {moment:%Y-%m-%d %H:%M} UTC"
+
+
+def _page(caller: Caller, name: str) -> str:
+    return f"{settings.PUBLIC_URL}/o/{caller.organization_slug}/{name}"
 
 
 def _plain(value: int, *, is_money: bool) -> str:
     return f"{to_decimal(value).normalize():f}" if is_money else str(value)
 
 
-def _credit_refusal(available_nano: int, demand: Demand) -> ApiError:
-    balance = format_nano(max(0, available_nano), demand.currency)
-    hold = format_nano(demand.hold_nano, demand.currency)
+def _credit_refusal(available_nano: int, caller: Caller, demand: Demand) -> ApiError:
+    left = max(0, available_nano)
+    balance, hold = format_nano(left, demand.currency), format_nano(demand.hold_nano, demand.currency)
+    page = _page(caller, "billing/credit")
+    headers = (
+        ("x-limit-kind", "credit"),
+        ("x-limit-scope", f"organization:{caller.organization_id}"),
+        ("x-limit-remaining", _plain(left, is_money=True)),
+        ("x-limit-page", page),
+    )
     return ApiError(
         "insufficient_quota",
-        f"The available credit is {balance} and this call would hold {hold} until it ends. "
-        "Add credit, or ask for fewer output tokens.",
+        f"The available credit of this organization is {balance} and this call would hold {hold} until it ends. "
+        f"Ask for fewer output tokens, or add credit at {page}.",
+        headers=headers,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from api.errors import ApiError
+from api.errors import TAKES_NO_CALLS, ApiError
 from api.http import Scope
 from api.key_rules import check_key
 from api.protocols.dialect import ErrorStyle
@@ -118,7 +118,7 @@ class Keys:
                 f"The API key expired on {key.expires_at:%Y-%m-%d %H:%M} UTC. Make a new one in the portal.",
             )
         if key.organization_suspended:
-            raise ApiError("organization_suspended", "This organization is suspended; write to the operator.")
+            raise ApiError("organization_suspended", TAKES_NO_CALLS)
         if key.project_archived:
             raise ApiError("project_archived", "The API key belongs to an archived project; an admin can restore it.")
         check_key(key, scope)

@@ -20,7 +20,7 @@ from portal.quotas.use import window_bounds
 # Parts of plans kept for one organization: one for each of its projects, keys and members that call, and each model.
 PARTS_LIMIT = 20_000
 KINDS = ("requests", "input_tokens", "output_tokens", "tokens", "spend")
-DAYS = 1 << 20
+HOURS = 1 << 20
 MINUTE_US = 60_000_000
 # Plans with more counters than this go the long way (lua/shapes.lua); there are as many local variables in its code.
 MOST_IN_SHAPE = 40
@@ -53,8 +53,8 @@ class AppliedLimit(NamedTuple):
 
     @property
     def counter(self) -> int:
-        """Tells counters apart: by quota and first day of the window."""
-        return self.quota.id * DAYS + (0 if self.window_start is None else self.window_start.toordinal())
+        """Tells counters apart: by quota and first hour of the window, which another time zone moves."""
+        return self.quota.id * HOURS + (0 if self.window_start is None else int(self.window_start.timestamp()) // 3600)
 
 
 @dataclass(slots=True)

@@ -78,6 +78,13 @@ TABLE: dict[str, Row] = {
 }
 
 
+# Why an organization that is suspended or that its owner deletes is refused.
+TAKES_NO_CALLS = (
+    "This organization takes no calls: the operator has suspended it, or its owner is deleting it. "
+    "Its page in the portal says which."
+)
+
+
 class ApiError(Exception):
     """A refusal known before the first byte.
 

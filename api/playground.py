@@ -18,7 +18,7 @@ from django.middleware.csrf import CsrfViewMiddleware
 
 from api.auth import Caller
 from api.consumer import InferenceConsumer
-from api.errors import ApiError
+from api.errors import TAKES_NO_CALLS, ApiError
 from api.http import Scope
 from api.protocols.errors import BadRequest
 from api.stores import STORE_ERRORS, in_thread
@@ -68,7 +68,7 @@ def _caller(scope: Scope, wanted: ProjectField) -> Caller:
     except (Http404, PermissionDenied):
         raise ApiError("not_found", "There is no such project.", param="project") from None
     if project.organization.is_refused:
-        raise ApiError("organization_suspended", "This organization is suspended; write to the operator.")
+        raise ApiError("organization_suspended", TAKES_NO_CALLS)
     if project.is_archived:
         raise ApiError("project_archived", "This project is archived; choose another one.", param="project")
     key = playground_key(project)

@@ -11,8 +11,8 @@
 -- them in that order a column each of forms, kinds and sizes; then how many leases, and of each its key, 1 where it is
 -- hard, limit, quota id; then its shape, if it has one (shapes.lua). Kinds are places in the amounts of a call: requests, input
 -- tokens, output tokens, tokens, spend. The size of a window is its limit, that of a bucket the time in us that one
--- unit takes to come back, 0 where the limit is 0. A counter is the quota's id times DAYS, plus the number of the day
--- when the window began.
+-- unit takes to come back, 0 where the limit is 0. A counter is the quota's id times HOURS, plus the hour (since 1970) in
+-- which the window began.
 --
 -- Packed numbers in one hash cost a fraction of a field or a key for each (docs/adr/0131-counters-are-packed.md).
 -- Numbers are exact up to 2^53: a spend of nine million in a window; above that a call may be rounded by a nano-unit.
@@ -20,7 +20,7 @@
 -- What is here takes any plan and any state; a call with room in all its limits goes through shapes.lua.
 local SOFT_BUCKET, HARD_WINDOW = 2, 3
 local EXACT = 9007199254740992
-local DAYS = 1048576
+local HOURS = 1048576
 local MINUTE_US = 60000000
 -- Counters that no call moves go away: windows are counted again from PostgreSQL, a full bucket needs no counter.
 local IDLE_S = 86400

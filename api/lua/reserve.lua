@@ -53,17 +53,17 @@ local function judge(key, plan, amounts, now_us)
         local left, wait_us = 0, MINUTE_US
         if size > 0 then left, wait_us = (full_us - value) / size, value + needed - full_us end
         has_no_room(
-          form ~= SOFT_BUCKET, floor(counter_at(opened, index) / DAYS), max(0, floor(left)), ceil(wait_us / 1000)
+          form ~= SOFT_BUCKET, floor(counter_at(opened, index) / HOURS), max(0, floor(left)), ceil(wait_us / 1000)
         )
       end
       value = value + took
       if value > furthest then furthest = value end
       values[index] = value
     elseif value < 0 then
-      unknown[#unknown + 1] = floor(counter_at(opened, index) / DAYS)
+      unknown[#unknown + 1] = floor(counter_at(opened, index) / HOURS)
     else
       if value + amount > size then
-        has_no_room(form == HARD_WINDOW, floor(counter_at(opened, index) / DAYS), max(0, size - value), -1)
+        has_no_room(form == HARD_WINDOW, floor(counter_at(opened, index) / HOURS), max(0, size - value), -1)
       end
       values[index] = value + amount
     end

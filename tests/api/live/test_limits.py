@@ -82,6 +82,16 @@ def test_a_refusal_by_a_templates_limit_says_that_the_operator_set_it(account: A
     assert "An admin changes it" not in message
 
 
+@pytest.mark.parametrize(("kind", "window"), [("requests", "minute"), ("tokens", "day"), ("concurrency", "now")])
+def test_a_limit_of_0_promises_no_room(account: Account, kind: str, window: str) -> None:
+    set_limit(account, kind, window, 0)
+    eventually(lambda: account.post("SAY: hi").status_code == 429)
+    answer = account.post("SAY: hi")
+    message = answer.json()["error"]["message"]
+    assert "of this organization through. An admin changes it at" in message
+    assert not {"x-limit-reset", "retry-after"} & set(answer.headers)
+
+
 @pytest.mark.parametrize(("window", "word"), [("week", "per week"), ("lifetime", "in all")])
 def test_spend_is_limited_over_a_week_and_over_a_lifetime(account: Account, window: str, word: str) -> None:
     set_limit(account, "spend", window, 50_000)

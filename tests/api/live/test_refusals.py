@@ -218,6 +218,11 @@ def test_without_credit_the_balance_and_the_hold_are_named(account: Account) -> 
     assert "$5.00" in message
     assert "would hold $" in message
     assert answer.headers["x-should-retry"] == "false"
+    page = f"/o/{account.organization.slug}/billing/credit"
+    assert page in message
+    assert answer.headers["x-limit-page"].endswith(page)
+    told = {name: answer.headers[f"x-limit-{name}"] for name in ("kind", "scope", "remaining")}
+    assert told == {"kind": "credit", "scope": f"organization:{account.organization.id}", "remaining": "5"}
     anthropic = account.http.post(
         "/v1/messages",
         json={"model": "dear-model", "max_tokens": 6000, "messages": [{"role": "user", "content": "x"}]},
