@@ -163,7 +163,9 @@ class InferenceServicer(pb_grpc.InferenceServicer):  # type: ignore[misc]  # the
         return pb.CountTokensResponse(tokens=tokens)
 
     async def GetInfo(self, request: pb.GetInfoRequest, context: Any) -> pb.GetInfoResponse:
-        info = asdict(self._backend.info())
+        # What is a matter of the process's own metrics alone has no field in the answer.
+        told = pb.GetInfoResponse.DESCRIPTOR.fields_by_name
+        info = {name: value for name, value in asdict(self._backend.info()).items() if name in told}
         return pb.GetInfoResponse(
             engine_id=self._journal.engine_id, version=__version__, fingerprint=self._fingerprint, **info
         )
