@@ -137,7 +137,7 @@ class Planner:
             self._windows.clear()
             _, self._midnight = window_bounds("day", self._time_zone, now)
         shared = self._part(model, self._organization, ("project", project_id), now)
-        own = self._part(model, ("api_key", api_key_id), user_id and ("member", user_id), now)
+        own = self._part(model, ("api_key", api_key_id), ("member", user_id) if user_id else None, now)
         if not shared.limits and not own.limits:
             return Plan(shared, own, b"")
         return Plan(shared, own, _pack(shared, own))
