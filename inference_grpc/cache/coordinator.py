@@ -163,6 +163,7 @@ class CacheCoordinator:
         child.page_hashes = list(parent.page_hashes)
         child.published = min(parent.published, full)
         child.computed = tokens
+        self._let_go_of_stale(child)  # the parent read more of them in this step
         if child.cached_tokens is None:
             child.cached_tokens = tokens
         return True

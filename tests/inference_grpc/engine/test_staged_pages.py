@@ -129,11 +129,23 @@ def test_choices_share_the_pages_of_their_prompt_in_both_stages() -> None:
     follower = one.add(list(range(150)), output=40, leader=leader)
     while not leader.generated:
         one.step()
-    pairs = list(zip(follower.page_ids[:9], leader.page_ids[:9], strict=True))
-    assert all(own in (other, NO_PAGE) for other, own in pairs), "the leader let go of some already"
-    assert any(own != NO_PAGE for _, own in pairs[2:])
+    assert follower.page_ids[:9] == leader.page_ids[:9]
+    assert len(held(follower.page_ids[:9])) > 1
     assert follower.three_bit_ids == leader.three_bit_ids
     assert len(held(leader.three_bit_ids)) > 4
+    one.run()
+    assert balanced(one)
+
+
+def test_a_choice_lets_go_of_what_only_its_prompt_read() -> None:
+    """Else it would hold more in FP8 than the pool is made for, and not come back from host memory."""
+    two = staged(anchors=0, host=40)
+    one = world(pages=two.fp8_peak, staged=two, host_pages=40)
+    leader = one.add(list(range(96)), output=30)
+    follower = one.add(list(range(96)), output=30, leader=leader)
+    while not leader.generated:
+        one.step()
+    assert len(held(follower.page_ids)) <= two.fp8_window
     one.run()
     assert balanced(one)
 
