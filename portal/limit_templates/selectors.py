@@ -33,9 +33,7 @@ class TemplateRow:
 def templates() -> list[TemplateRow]:
     """By name, the retired ones last. Four queries."""
     ordered = LimitTemplate.objects.order_by(F("retired_at").desc(nulls_first=True), "name")
-    found = ordered.prefetch_related(
-        "versions__limits", "versions__created_by"
-    )
+    found = ordered.prefetch_related("versions__limits", "versions__created_by")
     counts = dict(TemplateUse.objects.values_list("version").annotate(count=Count("organization")))
     return [_row(template, counts) for template in found]
 
