@@ -57,7 +57,7 @@ class StalePages:
             return tokens
         rule = self.staged.rule
         still_fp8 = (computed // rule.page_tokens + rule.recent) * rule.page_tokens
-        return min(tokens, computed + budget, still_fp8)
+        return min(tokens, computed + max(budget, 1), still_fp8)
 
     def find(self, digest: bytes) -> int:
         found = self._index.find(digest)
