@@ -12,7 +12,7 @@ from api import live
 from inference_grpc.client import EngineClient, EngineInfo
 from inference_grpc.errors import DeadlineExceeded, EngineError
 from portal.catalog.selectors import DeploymentInfo
-from portal.catalog.status import DeploymentStatus, record
+from portal.catalog.status import DeploymentStatus, Fact, record
 from portal.operations.services import EngineFigures, record_samples
 
 TIMEOUT_S = 5.0
@@ -74,29 +74,28 @@ def _away(error: EngineError, now: datetime) -> DeploymentStatus:
     return DeploymentStatus(is_healthy=False, checked_at=now, error_code=error.code, error=str(error))
 
 
-def _facts(info: EngineInfo) -> dict[str, str | int | float]:
-    used = info.pages_total - info.pages_free
-    return {
-        "Model": info.model,
-        "Engine": info.engine_id,
-        "Version": info.version,
-        "Device": info.device,
-        "Precision": info.precision,
-        "Draft head": _draft_head(info),
-        "Context": f"{info.context_tokens:,} tokens",
-        "Running": f"{info.running} of {info.max_sequences}",
-        "Waiting": info.waiting,
-        "Pages in use": f"{used:,} of {info.pages_total:,}, {info.page_tokens} tokens each",
-        "Prompt tokens": f"{info.prompt_tokens:,}, {info.prefix_hit_tokens:,} of them reused",
-        "Output tokens": f"{info.completion_tokens:,}",
+def _facts(info: EngineInfo) -> dict[str, Fact]:
+    facts: dict[str, Fact] = {
+        "model": info.model,
+        "engine": info.engine_id,
+        "version": info.version,
+        "device": info.device,
+        "precision": info.precision,
+        "draft_head": info.draft_head,
+        "context_tokens": info.context_tokens,
+        "running": info.running,
+        "max_sequences": info.max_sequences,
+        "waiting": info.waiting,
+        "pages_used": info.pages_total - info.pages_free,
+        "pages_total": info.pages_total,
+        "page_tokens": info.page_tokens,
+        "prompt_tokens": info.prompt_tokens,
+        "reused_tokens": info.prefix_hit_tokens,
+        "output_tokens": info.completion_tokens,
+        "drafted_tokens": info.drafted_tokens,
+        "accepted_tokens": info.accepted_tokens,
     }
-
-
-def _draft_head(info: EngineInfo) -> str:
-    """With the share of drafts that were right, in all and by their position in a step."""
-    if not info.drafted_tokens:
-        return info.draft_head or "none"
-    pairs = zip(info.accepted_per_position, info.drafted_per_position, strict=False)
-    by_position = ", ".join(f"{accepted / drafted:.0%}" for accepted, drafted in pairs if drafted)
-    share = info.accepted_tokens / info.drafted_tokens
-    return f"{info.draft_head}; {share:.0%} of {info.drafted_tokens:,} drafts accepted, by position {by_position}"
+    return facts | {
+        "drafted_by_position": list(info.drafted_per_position),
+        "accepted_by_position": list(info.accepted_per_position),
+    }

@@ -14,22 +14,25 @@ from django.core.cache import cache
 from portal.catalog.selectors import DeploymentInfo
 
 KEPT_S = 180
+Fact = str | int | list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentStatus:
-    """`facts` are the deployment's own figures by name, such as its engine, version, pages and queue."""
+    """`facts` are the deployment's own figures by name, such as `engine`, `pages_total` and `waiting`; what they are
+    called for a reader: portal/operator/engine_facts.py."""
 
     is_healthy: bool
     checked_at: datetime
     # The title is told in the reader's language (portal/operations/titles.py); `error` is what the engine said itself.
     error_code: str = ""
     error: str = ""
-    facts: dict[str, str | int | float] = field(default_factory=dict)
+    facts: dict[str, Fact] = field(default_factory=dict)
 
 
 def _key(deployment_id: int) -> str:
-    return f"deployment-status:{deployment_id}"
+    # The number changes with the shape of the facts: while versions change, both are at work.
+    return f"deployment-status:2:{deployment_id}"
 
 
 def record(deployment_id: int, status: DeploymentStatus) -> None:

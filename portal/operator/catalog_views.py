@@ -20,7 +20,7 @@ from portal import access
 from portal.catalog import selectors, services, status
 from portal.catalog.forms import DeploymentForm, DiscountForm, ModelForm, PriceForm
 from portal.catalog.models import Deployment, Model
-from portal.operator import previews, rows
+from portal.operator import engine_facts, previews, rows
 from portal.operator import selectors as operator
 from portal.pages import operator_page
 
@@ -177,6 +177,10 @@ def engines(request: HttpRequest) -> HttpResponse:
     access.require_operator(request.user)
     deployments = selectors.deployments()
     statuses = status.read(each.id for each in deployments)
-    listed = [(each, statuses.get(each.id)) for each in deployments]
+    listed = [
+        (each, found, engine_facts.told(found.facts) if found else [])
+        for each in deployments
+        for found in (statuses.get(each.id),)
+    ]
     template = "portal/operator/_engines.html" if request.headers.get("HX-Request") else "portal/operator/engines.html"
     return operator_page(request, "operator_engines", template, {"rows": listed})

@@ -35,6 +35,29 @@ from tests.factories.portal import Cast
 from tests.factories.usage import use
 
 Browser = Callable[..., Client]
+# As an engine tells them (api/deployment_status.py).
+FACTS: dict[str, status.Fact] = {
+    "model": "small",
+    "engine": "a88c4644",
+    "version": "0.1.0",
+    "device": "cpu",
+    "precision": "float16",
+    "draft_head": "eagle",
+    "context_tokens": 8192,
+    "running": 4,
+    "max_sequences": 16,
+    "waiting": 0,
+    "pages_used": 12,
+    "pages_total": 1024,
+    "page_tokens": 16,
+    "prompt_tokens": 2000,
+    "reused_tokens": 500,
+    "output_tokens": 900,
+    "drafted_tokens": 1000,
+    "accepted_tokens": 750,
+    "drafted_by_position": [500, 500],
+    "accepted_by_position": [450, 300],
+}
 
 
 class TestCatalog:
@@ -112,10 +135,17 @@ class TestCatalog:
     def test_engines_page_shows_what_was_reported(self, cast: Cast, model: Model, signed_in: Browser) -> None:
         deployment = Deployment.objects.get()
         client, page = signed_in(cast.oda), reverse("portal:operator_engines")
-        status.record(deployment.id, status.DeploymentStatus(True, timezone.now(), facts={"Waiting": 3}))
+        status.record(deployment.id, status.DeploymentStatus(True, timezone.now(), facts=FACTS))
         body = client.get(page, headers={"HX-Request": "true"}).content.decode()
         assert "Healthy" in body
         assert "<html" not in body
+        for text in ("8,192 tokens", "4 of 16", "12 of 1,024, 16 tokens each", "2,000, 500 of them reused"):
+            assert f"<dd>{text}</dd>" in body
+        assert "<dd>eagle; 75.0 % of 1,000 drafts accepted, by position 90.0 %; 60.0 %</dd>" in body
+        body = client.get(page, headers={"HX-Request": "true", "accept-language": "de"}).content.decode()
+        for text in ("8.192 Token", "4 von 16", "12 von 1.024, je 16 Token", "2.000, davon 500 wiederverwendet"):
+            assert f"<dd>{text}</dd>" in body
+        assert "<dd>eagle; 75,0 % von 1.000 Entwürfen angenommen, nach Stelle 90,0 %; 60,0 %</dd>" in body
         gone = status.DeploymentStatus(False, timezone.now(), "engine_unavailable", "UNAVAILABLE: connection refused")
         status.record(deployment.id, gone)
         body = client.get(page, headers={"accept-language": "de"}).content.decode()

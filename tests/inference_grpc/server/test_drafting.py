@@ -8,6 +8,7 @@ from typing import Any
 from api.deployment_status import _status
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.model.tiny import write_tiny
+from portal.operator.engine_facts import told
 from tests.inference_grpc.rig import Start, text_of
 
 
@@ -25,7 +26,7 @@ async def test_streams_and_receipts_are_the_same_and_the_share_of_right_drafts_i
         (receipt,) = await rig.receipts(1)
         usages.append(receipt.usage)
         info = await rig.client.get_info()
-        facts.append(_status(info).facts["Draft head"])
+        facts.append(dict(told(_status(info).facts))["Draft head"])
     assert texts[0] == texts[1] != ""
     assert usages[0] == usages[1]
     assert usages[0].completion_tokens == 40
@@ -36,5 +37,5 @@ async def test_streams_and_receipts_are_the_same_and_the_share_of_right_drafts_i
     )
     assert info.completion_tokens == 40
     assert info.drafted_tokens >= info.accepted_tokens > 0
-    share = round(100 * info.accepted_tokens / info.drafted_tokens)
-    assert facts[1].startswith(f"mtp, 2 tokens; {share}% of {info.drafted_tokens} drafts accepted, by position ")
+    share = f"{100 * info.accepted_tokens / info.drafted_tokens:.1f} %"
+    assert facts[1].startswith(f"mtp, 2 tokens; {share} of {info.drafted_tokens} drafts accepted, by position ")
