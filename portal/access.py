@@ -42,6 +42,10 @@ class NotPermitted(PermissionDenied):
         super().__init__(_("To %(act)s needs the role %(needed)s; yours is %(own)s.") % words)
 
 
+class RowGone(Http404):
+    """The person may act, and the row is not there, or not their organization's: to them that is the same."""
+
+
 class TwoFactorNeeded(PermissionDenied):
     """The organization lets in only people whose account has a second factor."""
 
@@ -90,7 +94,7 @@ def organization_for(user: Person, slug: str, need: Permission = Permission.VIEW
 def _owned(rows: QuerySet[Row], organization: Organization, name: str, **which: object) -> Row:
     row = rows.filter(organization=organization, **which).first()
     if row is None:
-        raise Http404(f"No such {name}.")
+        raise RowGone(f"No such {name}.")
     return row
 
 

@@ -23,6 +23,7 @@ from portal.alerts.models import AlertRule
 from portal.alerts.wording import title_of
 from portal.api_keys import selectors as api_keys
 from portal.errors import PortalError
+from portal.gone_rows import told_when_gone
 from portal.organizations import selectors as organizations
 from portal.organizations.models import Member, Organization
 from portal.pages import member_page
@@ -113,6 +114,7 @@ def rule_new(request: HttpRequest, slug: str) -> HttpResponse:
 
 @login_required
 @require_POST
+@told_when_gone("alerts", _("This alert is gone already: somebody removed it meanwhile."))
 def rule_remove(request: HttpRequest, slug: str, rule_id: int) -> HttpResponse:
     member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
     rule = access.alert_rule_for(request.user, slug, rule_id, Permission.MANAGE_ALERTS)

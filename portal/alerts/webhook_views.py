@@ -22,9 +22,12 @@ from portal.alerts.kinds import DeliveryState, RuleKind
 from portal.alerts.models import WebhookEndpoint
 from portal.alerts.wording import failure_of
 from portal.errors import PortalError
+from portal.gone_rows import told_when_gone
 from portal.organizations.models import Member
 from portal.pages import member_page
 from portal.permissions import Permission
+
+WEBHOOK_GONE = _("This webhook is gone already: somebody removed it meanwhile.")
 
 
 def _page(
@@ -75,6 +78,7 @@ def webhooks(request: HttpRequest, slug: str) -> HttpResponse:
 
 @login_required
 @require_POST
+@told_when_gone("webhooks", WEBHOOK_GONE)
 def change(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
     """What is refused is said at its field, in the dialog that opens again."""
     member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
@@ -94,6 +98,7 @@ def change(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
 @login_required
 @never_cache
 @require_POST
+@told_when_gone("webhooks", WEBHOOK_GONE)
 def rotate(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
     """Answers with the page that shows the new secret."""
     member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
@@ -104,6 +109,7 @@ def rotate(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
 
 @login_required
 @require_POST
+@told_when_gone("webhooks", WEBHOOK_GONE)
 def test(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
     member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
     endpoint = access.webhook_for(request.user, slug, webhook_id, Permission.MANAGE_ALERTS)
@@ -114,6 +120,7 @@ def test(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
 
 @login_required
 @require_POST
+@told_when_gone("webhooks", WEBHOOK_GONE)
 def remove(request: HttpRequest, slug: str, webhook_id: int) -> HttpResponse:
     member = access.member_for(request.user, slug, Permission.MANAGE_ALERTS)
     endpoint = access.webhook_for(request.user, slug, webhook_id, Permission.MANAGE_ALERTS)

@@ -112,12 +112,12 @@ def accept(*, invitation: Invitation, user: User) -> Member:
 
 
 @transaction.atomic
-def withdraw(*, invitation: Invitation, actor: User) -> None:
-    """The link stops working. A repeat changes nothing."""
+def withdraw(*, invitation: Invitation, actor: User) -> bool:
+    """The link stops working. A repeat changes nothing: False where the invitation was not open any more."""
     if not Invitation.objects.filter(id=invitation.id, accepted_at=None, closed_at=None).update(
         closed_at=timezone.now()
     ):
-        return
+        return False
     record_event(
         organization_id=invitation.organization_id,
         actor=actor,
@@ -125,6 +125,7 @@ def withdraw(*, invitation: Invitation, actor: User) -> None:
         subject=invitation,
         label=invitation.email,
     )
+    return True
 
 
 def close_expired(*, now: datetime) -> int:

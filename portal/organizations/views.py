@@ -17,6 +17,7 @@ from django.views.decorators.http import require_POST
 
 from portal import access
 from portal.errors import PortalError
+from portal.gone_rows import told_when_gone
 from portal.organizations import invitations, lifecycle, selectors, services
 from portal.organizations.forms import (
     DeletionForm,
@@ -40,6 +41,7 @@ from portal.users.two_factor import with_second_factor
 MEMBERS_SHOWN = 50
 # Of a page of the settings, as lists of projects are ordered everywhere.
 PROJECTS_SHOWN = 20
+MEMBER_GONE = _("This person is a member no more: somebody removed them meanwhile, or they left.")
 
 
 @login_required
@@ -108,6 +110,7 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
 
 @login_required
 @require_POST
+@told_when_gone("members", MEMBER_GONE)
 def change_role(request: HttpRequest, slug: str, member_id: int) -> HttpResponse:
     actor = access.member_for(request.user, slug, Permission.MANAGE_MEMBERS)
     colleague = access.colleague_for(request.user, slug, member_id)
@@ -124,6 +127,7 @@ def change_role(request: HttpRequest, slug: str, member_id: int) -> HttpResponse
 
 @login_required
 @require_POST
+@told_when_gone("members", MEMBER_GONE)
 def remove_member(request: HttpRequest, slug: str, member_id: int) -> HttpResponse:
     """Admins remove others; anyone may leave."""
     actor = access.member_for(request.user, slug)
@@ -155,9 +159,11 @@ def _try(request: HttpRequest, act: Any, done: Any, **arguments: Any) -> bool:
 
 @login_required
 @require_POST
+@told_when_gone("members", _("This invitation is open no longer: it was withdrawn or accepted meanwhile."))
 def withdraw_invitation(request: HttpRequest, slug: str, invitation_id: int) -> HttpResponse:
     found = access.invitation_for(request.user, slug, invitation_id, Permission.MANAGE_MEMBERS)
-    invitations.withdraw(invitation=found, actor=signed_in(request))
+    if not invitations.withdraw(invitation=found, actor=signed_in(request)):
+        raise access.RowGone("No such open invitation.")
     messages.success(request, _("The invitation of %(email)s is withdrawn.") % {"email": found.email})
     return redirect("portal:members", slug)
 

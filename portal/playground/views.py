@@ -19,6 +19,7 @@ from django.views.decorators.http import require_POST
 from billing.pricing import selectors as pricing
 from portal import access
 from portal.catalog import selectors as catalog
+from portal.gone_rows import told_when_gone
 from portal.organizations import selectors as organizations
 from portal.organizations.models import Member
 from portal.pages import member_page
@@ -96,6 +97,7 @@ def share_new(request: HttpRequest, slug: str) -> HttpResponse:
 
 @login_required
 @require_POST
+@told_when_gone("playground", _("The conversation is shared no longer: somebody ended that meanwhile."))
 def share_end(request: HttpRequest, slug: str, share_id: int) -> HttpResponse:
     found = access.shared_conversation_for(request.user, slug, share_id, Permission.USE_PLAYGROUND)
     member = access.member_for(request.user, slug)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -19,6 +19,7 @@ from portal import access
 from portal.amounts import typed_amount
 from portal.api_keys import selectors as api_keys
 from portal.catalog.selectors import published_models
+from portal.gone_rows import told_when_gone
 from portal.limit_templates.selectors import use_of
 from portal.organizations import selectors as organizations
 from portal.organizations.models import Organization
@@ -127,11 +128,12 @@ def gauges(request: HttpRequest, slug: str) -> HttpResponse:
 
 @login_required
 @require_POST
+@told_when_gone("limits", _("This limit is gone already: somebody removed it meanwhile."))
 def remove(request: HttpRequest, slug: str, quota_id: int) -> HttpResponse:
     member = access.member_for(request.user, slug, Permission.MANAGE_LIMITS)
     quota = next((q for q in selectors.quotas_of(member.organization) if q.id == quota_id), None)
     if quota is None:
-        raise Http404("No such limit.")
+        raise access.RowGone("No such limit.")
     try:
         services.remove_quota(quota=quota, actor=member.user)
     except services.QuotaImposed as error:

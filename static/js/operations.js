@@ -49,6 +49,7 @@
   // Unknown until the first connection is open or has failed: the page says that it connects.
   let isOpen;
   let isSignedOut = false;
+  let isBarred = false;
   let receivedAt = 0;
 
   const tell = (kind, text, more) => {
@@ -64,6 +65,7 @@
     const asOf = view ? interpolate(gettext("The figures are of %s."), [time]) : "";
     const isStale = !sampledAt || view.now - sampledAt > STALE_S || (isOpen && Date.now() - receivedAt > STALE_S * 1000);
     if (isSignedOut) tell("bad", gettext("Signed out"), `${gettext("Reload the page to sign in again.")} ${asOf}`);
+    else if (isBarred) tell("bad", gettext("No longer allowed"), `${gettext("Your account is not an operator's any more.")} ${asOf}`);
     else if (!isOpen) tell("warn", gettext("Not connected"), `${gettext("Trying again.")} ${asOf}`);
     else if (isStale) tell("bad", gettext("No samples"), `${gettext("No deployment was asked lately: does the worker run?")} ${asOf}`);
     else tell("ok", gettext("Live"), time);
@@ -88,9 +90,10 @@
       tellState();
       // A refused socket does not say why: the page's own data does.
       const answer = attempt ? await ask().catch(() => null) : null;
-      isSignedOut = answer !== null && (answer.type === "opaqueredirect" || answer.status === 404);
+      isSignedOut = answer?.type === "opaqueredirect";
+      isBarred = answer?.status === 404;
       tellState();
-      if (!isSignedOut) setTimeout(() => connect(attempt + 1), RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)]);
+      if (!isSignedOut && !isBarred) setTimeout(() => connect(attempt + 1), RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)]);
     });
   };
 

@@ -64,7 +64,8 @@ def open_window(browser: Browser, product: Stack) -> Iterator[OpenWindow]:
         page.set_default_timeout(TIMEOUT_MS)
         page.on("pageerror", lambda error: hear(page, str(error)))
         # The browser itself reports the status of a page or call that is refused, and htmx that of a part.
-        expected = tuple(f"{words} {status} " for status in refusals for words in ("status of", "Error Code"))
+        words = ("status of", "Error Code", "response code:")
+        expected = tuple(f"{each} {status}" for status in refusals for each in words)
         page.on(
             "console",
             lambda message: (

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import openai
+import psycopg
 import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.conftest import NARROW, WIDE, OpenWindow
-from tests.browser.window import overflow
+from tests.browser.window import overflow, sign_in
 from tests.end_to_end.stack import MODEL, Stack
 
 pytestmark = pytest.mark.browser
@@ -47,4 +48,18 @@ def test_calls_and_refusals_show_while_one_looks(
     page.locator("#groups").get_by_role("link", name=MODEL).click()
     expect(page.get_by_label("Model", exact=True)).to_have_value(MODEL)
     expect(page.locator("#live")).to_have_text("Live")
+    assert overflow(page) <= 0
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_whose_right_is_taken_meanwhile_reads_that(width: int, open_window: OpenWindow, product: Stack) -> None:
+    shown = product.manage("operator", "--email", "otto@example.com")
+    page = open_window(width=width, refusals=(403, 404))
+    sign_in(page, "otto@example.com", shown.split("password: ")[1].split()[0])
+    page.goto("/operator/operations")
+    expect(page.locator("#live")).to_have_text("Live")
+    with psycopg.connect(product.database_url) as connection:
+        connection.execute("UPDATE portal_user SET is_staff = false WHERE email = 'otto@example.com'")
+    expect(page.locator("#live")).to_have_text("No longer allowed")
+    expect(page.locator("#live-text")).to_contain_text("not an operator's any more. The figures are of")
     assert overflow(page) <= 0

@@ -1,4 +1,7 @@
-"""Two admins with the same form open: the last write holds, and the audit log has both, each with what it replaced."""
+"""Two admins with the same form open: the last write holds, and the audit log has both, each with what it replaced.
+
+What one removed, the other cannot remove again, and reads so on the list.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,15 @@ from django.test import Client
 from django.urls import reverse
 
 from portal.alerts import webhooks
+from portal.alerts.models import WebhookEndpoint
 from portal.api_keys.services import issue
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Model
-from portal.organizations.models import Member
+from portal.organizations.invitations import invite
+from portal.organizations.models import Invitation, Member
+from portal.organizations.roles import Role
+from portal.quotas.models import Quota, QuotaKind, Window
+from portal.quotas.services import change_quota
 from tests.factories.portal import Cast
 
 pytestmark = pytest.mark.django_db
@@ -70,3 +78,33 @@ def test_a_role_that_two_change_is_the_later_one(addresses: dict[str, str], cast
         ("developer", "billing"),
         ("billing", "viewer"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "page", "text"),
+    [
+        ("limit_remove", "limits", "This limit is gone already"),
+        ("webhook_remove", "webhooks", "This webhook is gone already"),
+        ("member_remove", "members", "This person is a member no more"),
+        ("invitation_withdraw", "members", "This invitation is open no longer"),
+    ],
+)
+def test_what_a_colleague_removed_is_told_on_the_list(
+    name: str, page: str, text: str, addresses: dict[str, str], cast: Cast, signed_in: Browser
+) -> None:
+    change_quota(organization=cast.organization, kind=QuotaKind.TOKENS, window=Window.DAY, limit=1000, actor=cast.ada)
+    invite(organization=cast.organization, email="eve@example.com", role=Role.VIEWER, actor=cast.ada)
+    row_id = {
+        "limit_remove": Quota.objects.get().id,
+        "webhook_remove": WebhookEndpoint.objects.get().id,
+        "member_remove": Member.objects.get(user=cast.ben).id,
+        "invitation_withdraw": Invitation.objects.get().id,
+    }[name]
+    address = reverse(f"portal:{name}", args=[cast.organization.slug, row_id])
+    first = signed_in(cast.ada).post(address, follow=True)
+    assert text not in first.content.decode()
+    events = AuditEvent.objects.count()
+    second = signed_in(cast.dee).post(address, follow=True)
+    assert second.redirect_chain == [(reverse(f"portal:{page}", args=[cast.organization.slug]), 302)]
+    assert text in second.content.decode()
+    assert AuditEvent.objects.count() == events
