@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from django.db import connection
 
+from billing.rollups import divisions
 from billing.rollups.divisions import EVERYTHING, Only
 from billing.rollups.histograms import COUNT_BITS, KIND_BITS, Latency, percentile_ms, split
 from billing.rollups.models import DAY_S, HOUR_S
@@ -37,14 +38,9 @@ class Measured:
 
 # An empty form makes a null.
 _FORMS = {"hour": 'YYYY-MM-DD"T"HH24:00', "day": "YYYY-MM-DD", "month": "YYYY-MM", "total": ""}
-_COLUMNS: dict[Group, str] = {
-    "total": "''",
-    "model": "model",
-    "project": "project_id",
-    "api_key": "api_key_id",
-    "end_user": "end_user",
-}
-_KEY = "array_position(%(keys)s::text[], COALESCE({column}::text, ''))"
+# What rollups know.
+_COLUMNS: dict[Group, str] = {"total": "''", "model": "model"}
+_KEY = "array_position(%(keys)s::text[], {column})"
 # What is counted of each part, and then of each step that the part is added to or taken from. OFFSET 0: each part is
 # looked up by itself. No bucket holds as many calls as an int.
 _SLOTS = f"""
@@ -67,24 +63,21 @@ SELECT step, place, slot, SUM(sign * hits)::bigint
   JOIN counted USING (part)
  GROUP BY 1, 2, 3 HAVING SUM(sign * hits) <> 0
 """  # noqa: S608 - constants only
-# Calls of one key have an index; of what else it is narrowed to, they are looked for among the newest of all.
+# Calls of one key have an index; what else is not asked for has no place. One look at each: the oldest and the count of
+# all are those of the groups, together.
 _RECORDS = """
-WITH newest AS (
-    SELECT started_at, is_stream, ttft_ms, duration_ms, model, project_id, api_key_id, end_user
+SELECT MIN(started_at), COUNT(*), COALESCE(to_char(step, %(form)s), ''), place, {measured}
+  FROM (
+    SELECT started_at, date_trunc(%(unit)s, started_at AT TIME ZONE %(zone)s) AS step,
+           CASE WHEN TRUE {only} THEN array_position(%(keys)s::{type}[], {of_record}) END AS place,
+           CASE WHEN is_stream THEN ttft_ms END AS ttft_ms, duration_ms
       FROM billing_usage_record record
      WHERE organization_id = %(organization_id)s AND started_at >= %(start)s AND started_at < %(end)s
        AND status = 'completed' {of_key}
-     ORDER BY started_at DESC LIMIT %(limit)s
-), chosen AS (
-    SELECT COALESCE(to_char(started_at AT TIME ZONE %(zone)s, %(form)s), '') AS step, {key} AS place,
-           CASE WHEN is_stream THEN ttft_ms END AS ttft_ms, duration_ms
-      FROM newest WHERE TRUE {only}
-)
-SELECT (SELECT MIN(started_at) FROM newest HAVING COUNT(*) = %(limit)s),
-       step, place, {measured}
-  FROM chosen GROUP BY step, place
+     ORDER BY started_at DESC LIMIT %(limit)s) newest
+ GROUP BY step, place
 """
-_MEASURED = "percentile_cont(%(shares)s::float8[]) WITHIN GROUP (ORDER BY {column})"
+_MEASURED = "percentile_cont(%(shares)s::float8[]) WITHIN GROUP (ORDER BY {column}) FILTER (WHERE place IS NOT NULL)"
 _RECORD_COLUMNS = {Latency.TTFT: "ttft_ms", Latency.E2E: "duration_ms"}
 
 
@@ -107,13 +100,14 @@ def over_time(
     which a step begins. Of a project, key or end user exactly, from those among the newest RECORDS_READ records of the
     organization, or of the key that `only` names: `since` says where these begin.
     """
-    key = _KEY.format(column=_COLUMNS[group_by])
-    parameters: dict[str, Any] = {"organization_id": organization_id, "keys": list(keys), **only.parameters}
+    parameters: dict[str, Any] = {"organization_id": organization_id, **only.parameters}
     if group_by in ("total", "model") and only.is_of_models:
         parts = _parts(_steps(start, end, step, ZoneInfo(time_zone)))
+        key = _KEY.format(column=_COLUMNS[group_by])
         return _from_rollups(key, keys, only, kinds, parameters | parts.parameters)
     parameters |= {"start": start, "end": end, "zone": time_zone, "form": _FORMS[step]}
-    return _from_records(key, keys, only, kinds, parameters)
+    parameters |= {"unit": None if step == "total" else step}
+    return _from_records(divisions.group_of(group_by, only), keys, only, kinds, parameters)
 
 
 def _steps(start: datetime, end: datetime, step: Step, zone: ZoneInfo) -> Iterator[tuple[str, datetime, datetime]]:
@@ -171,7 +165,8 @@ def _from_rollups(
     key: str, keys: Sequence[str], only: Only, kinds: Sequence[Latency], parameters: dict[str, Any]
 ) -> Measured:
     with connection.cursor() as cursor:
-        cursor.execute(_SLOTS.format(key=key, only=only.where("rollup")), {**parameters, "kinds": list(kinds)})
+        more = {"keys": list(keys), "kinds": list(kinds)}
+        cursor.execute(_SLOTS.format(key=key, only=only.where("rollup")), {**parameters, **more})
         slots: dict[tuple[int | None, str], dict[int, int]] = {}
         for step, place, slot, count in cursor.fetchall():
             slots.setdefault((place, step), {})[slot] = count
@@ -185,23 +180,29 @@ def _from_rollups(
 
 
 def _from_records(
-    key: str, keys: Sequence[str], only: Only, kinds: Sequence[Latency], parameters: dict[str, Any]
+    group: divisions.Group, keys: Sequence[str], only: Only, kinds: Sequence[Latency], parameters: dict[str, Any]
 ) -> Measured:
     shares = [percent / 100 for percent in PERCENTS]
     of_key = Only(api_key_id=only.api_key_id)
     measured = ", ".join(_MEASURED.format(column=_RECORD_COLUMNS[kind]) for kind in kinds)
+    statement = _RECORDS.format(
+        of_record=group.of_record,
+        type=group.type,
+        of_key=of_key.where("record"),
+        only=only.where("record"),
+        measured=measured,
+    )
+    more = {"keys": group.sql_keys(keys), "shares": shares, "limit": RECORDS_READ}
     with connection.cursor() as cursor:
-        cursor.execute(
-            _RECORDS.format(key=key, of_key=of_key.where("record"), only=only.where("newest"), measured=measured),
-            {**parameters, "shares": shares, "limit": RECORDS_READ},
-        )
+        cursor.execute(statement, {**parameters, **more})
         rows = cursor.fetchall()
     found = _empty(keys, kinds)
-    for _, step, place, *by_kind in rows:
+    for _, _, step, place, *by_kind in rows:
         if place is not None:
             for (_, steps), values in zip(found[keys[place - 1]].items(), by_kind, strict=True):
                 steps[step] = tuple(values or NOTHING)
-    return Measured(found, rows[0][0] if rows else None)
+    is_cut = sum(row[1] for row in rows) == RECORDS_READ
+    return Measured(found, min(row[0] for row in rows) if is_cut else None)
 
 
 def _empty(keys: Sequence[str], kinds: Sequence[Latency]) -> dict[str, Percentiles]:

@@ -29,7 +29,7 @@ def split(start: datetime, end: datetime, step: str, zone: ZoneInfo, grains_s: S
     if not step:
         return Split(raw, list(cover(first, last, grains_s)))
     rolled = []
-    for hour in _divided_hours(first, last, LOCAL_KEYS[step], zone):
+    for hour in _divided_hours(first, last, step, zone):
         raw.append((hour, hour + HOUR))
         rolled.append((first, hour, HOUR_S))
         first = hour + HOUR
@@ -94,16 +94,19 @@ def _by_local_days(since: datetime, until: datetime, zone: ZoneInfo) -> Iterator
         yield first, until, grain_s
 
 
-def _divided_hours(first: datetime, last: datetime, form: str, zone: ZoneInfo) -> Iterator[datetime]:
+def _divided_hours(first: datetime, last: datetime, step: str, zone: ZoneInfo) -> Iterator[datetime]:
     """UTC hours that belong to two local groups: in zones whose offset is no whole number of hours."""
     if zone.key == "UTC":
         return
-    hour = first
-    while hour < last:
-        next_hour = hour + HOUR
-        if f"{hour.astimezone(zone):{form}}" != f"{(next_hour - timedelta.resolution).astimezone(zone):{form}}":
+    if step == "hour":
+        for hour, _ in by_hours(first, last):
+            if hour.astimezone(zone).minute:
+                yield hour
+        return
+    cut = by_days if step == "day" else by_months
+    for _, border in cut(first, last, zone):
+        if (hour := floor(border, HOUR_S)) != border:
             yield hour
-        hour = next_hour
 
 
 def floor(moment: datetime, grain_s: int) -> datetime:
