@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -32,9 +33,13 @@ class Store:
         self.is_down = False
         self.bad: set[uuid.UUID] = set()
         self.ended: list[str] = []
-        self.hold = asyncio.Event()
+        # A commit waits for `may_commit`, and says with `commits` that it does.
+        self.commits, self.may_commit = threading.Event(), threading.Event()
+        self.may_commit.set()
 
     def open_records(self, rows: Sequence[OpenRecord]) -> None:
+        self.commits.set()
+        assert self.may_commit.wait(60)
         self._check(rows)
         self.opened.append([row.request_id for row in rows])
 
@@ -158,9 +163,15 @@ async def until(check: Callable[[], bool]) -> None:
 async def test_rows_that_queue_during_a_commit_are_one_batch(store: Store, make: Make) -> None:
     metering = make()
     rows = [opening() for _ in range(200)]
-    await asyncio.gather(*(metering.open(row) for row in rows))
+    store.may_commit.clear()
+    first = asyncio.create_task(metering.open(rows[0]))
+    await until(store.commits.is_set)
+    others = asyncio.gather(*(metering.open(row) for row in rows[1:]))
+    await until(lambda: len(metering._opens._queue) == 199)
+    store.may_commit.set()
+    await asyncio.gather(first, others)
+    assert [len(batch) for batch in store.opened] == [1, 199]
     assert sorted(i for batch in store.opened for i in batch) == sorted(row.request_id for row in rows)
-    assert len(store.opened) < 100
 
 
 async def test_a_bad_row_fails_alone(store: Store, make: Make) -> None:
