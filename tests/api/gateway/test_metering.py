@@ -164,12 +164,11 @@ async def test_rows_that_queue_during_a_commit_are_one_batch(store: Store, make:
     metering = make()
     rows = [opening() for _ in range(200)]
     store.may_commit.clear()
-    first = asyncio.create_task(metering.open(rows[0]))
+    first = metering.open(rows[0])
     await until(store.commits.is_set)
-    others = asyncio.gather(*(metering.open(row) for row in rows[1:]))
-    await until(lambda: len(metering._opens._queue) == 199)
+    others = [metering.open(row) for row in rows[1:]]
     store.may_commit.set()
-    await asyncio.gather(first, others)
+    await asyncio.gather(first, *others)
     assert [len(batch) for batch in store.opened] == [1, 199]
     assert sorted(i for batch in store.opened for i in batch) == sorted(row.request_id for row in rows)
 
