@@ -1,12 +1,36 @@
-"""No text of a request holds a NUL character: PostgreSQL keeps none, and fails where one is asked for."""
+"""What texts may not hold. None of a request a NUL character: PostgreSQL keeps none, and fails where one is asked for.
+No name an invisible one: it would look like another, or turn around what stands beside it.
+"""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
-from django.core.exceptions import BadRequest
+from django.core.exceptions import BadRequest, ValidationError
 from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict
+from django.utils.translation import gettext_lazy as _
+
+# Controls, marks of format such as those of the direction of writing, and separators of lines.
+INVISIBLE = {"Cc", "Cf", "Zl", "Zp"}
+# Letters that are drawn as nothing: fillers of Hangul, and the empty Braille pattern.
+BLANK = "\u115f\u1160\u2800\u3164\uffa0"
+# Persian and Indic words are written with these two, and composed emoji.
+JOINERS = "\u200c\u200d"
+
+
+def refuse_invisible(name: str) -> None:
+    """A validator of forms and serializers."""
+    for place, character in enumerate(name, start=1):
+        if character in JOINERS:
+            continue
+        if character in BLANK or unicodedata.category(character) in INVISIBLE:
+            raise ValidationError(
+                _("Character %(place)s is invisible (U+%(code)s). Take it out: names hold only what one can see."),
+                code="invisible_character",
+                params={"place": place, "code": f"{ord(character):04X}"},
+            )
 
 
 class NulInRequest(BadRequest):

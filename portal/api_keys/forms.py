@@ -17,6 +17,7 @@ from portal.client_address import parse_network
 from portal.organizations.models import Organization, Project
 from portal.organizations.roles import Role
 from portal.permissions import may_grant
+from portal.plain_text import refuse_invisible
 
 LIFETIMES = {"": _("Never"), "7": _("In 7 days"), "30": _("In 30 days"), "90": _("In 90 days"), "365": _("In a year")}
 OVERLAPS = {"0": _("At once"), "1": _("In an hour"), "24": _("In a day"), "168": _("In a week"), "720": _("In 30 days")}
@@ -82,7 +83,10 @@ class RulesForm(forms.Form):
 
 class ApiKeyForm(RulesForm):
     name = forms.CharField(
-        max_length=100, help_text=_("What it is for, such as laptop or production."), widget=forms.TextInput()
+        max_length=100,
+        validators=[refuse_invisible],
+        help_text=_("What it is for, such as laptop or production."),
+        widget=forms.TextInput(),
     )
     project = forms.ModelChoiceField(Project.objects.none(), empty_label=None)
     expires = forms.ChoiceField(required=False, choices=list(LIFETIMES.items()))
@@ -122,7 +126,7 @@ class ApiKeyForm(RulesForm):
 
 
 class ChangeKeyForm(RulesForm):
-    name = forms.CharField(max_length=100)
+    name = forms.CharField(max_length=100, validators=[refuse_invisible])
     last_day = forms.DateField(
         required=False,
         label=_("Last day"),
@@ -182,7 +186,9 @@ class RotateForm(forms.Form):
 class OperatorKeyForm(forms.Form):
     """Without `may_change` the key only reads. It always ends."""
 
-    name = forms.CharField(max_length=100, help_text=_("Which program acts with it, such as dashboard."))
+    name = forms.CharField(
+        max_length=100, validators=[refuse_invisible], help_text=_("Which program acts with it, such as dashboard.")
+    )
     may_change = forms.BooleanField(required=False, label=_("May change things, not only read"))
     expires = forms.ChoiceField(choices=[(days, LIFETIMES[days]) for days in ("7", "30", "90")], initial="30")
     networks = NetworksField()
@@ -192,7 +198,9 @@ class OperatorKeyForm(forms.Form):
 
 
 class ManagementKeyForm(forms.Form):
-    name = forms.CharField(max_length=100, help_text=_("Which program acts with it, such as terraform."))
+    name = forms.CharField(
+        max_length=100, validators=[refuse_invisible], help_text=_("Which program acts with it, such as terraform.")
+    )
     role = forms.ChoiceField(help_text=_("What it may do, as for a member."))
     expires = forms.ChoiceField(required=False, choices=list(LIFETIMES.items()), initial="90")
     networks = NetworksField()

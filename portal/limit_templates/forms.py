@@ -14,6 +14,7 @@ from portal.limit_templates.models import LimitTemplate
 from portal.limit_templates.selectors import WITHOUT
 from portal.organizations.models import Organization
 from portal.organizations.selectors import organization_by_slug
+from portal.plain_text import refuse_invisible
 from portal.quotas.forms import CHOICES, read_limit
 from portal.quotas.models import Mode, QuotaKind
 
@@ -88,7 +89,11 @@ def limit_rows(data: Any = None, content: Content | None = None) -> LimitRows:
 
 
 class TemplateForm(forms.Form):
-    name = forms.CharField(max_length=60, help_text=_("Such as Trial, Standard or Enterprise. Organizations see it."))
+    name = forms.CharField(
+        max_length=60,
+        validators=[refuse_invisible],
+        help_text=_("Such as Trial, Standard or Enterprise. Organizations see it."),
+    )
     credit_limit = forms.CharField(
         max_length=24,
         required=False,

@@ -11,12 +11,15 @@ from portal.organizations.models import Member, Organization
 from portal.organizations.origins import EXAMPLE, ORIGINS_LIMIT, parse_origin
 from portal.organizations.roles import Role
 from portal.permissions import may_grant
+from portal.plain_text import refuse_invisible
 
 TIME_ZONES = sorted(name for name in available_timezones() if "/" in name or name == "UTC")
 
 
 class OrganizationForm(forms.Form):
-    name = forms.CharField(max_length=100, help_text=_("Your company, team or own name."))
+    name = forms.CharField(
+        max_length=100, validators=[refuse_invisible], help_text=_("Your company, team or own name.")
+    )
     currency = forms.ChoiceField(
         required=False,
         label=_("Currency"),
@@ -30,7 +33,7 @@ class OrganizationForm(forms.Form):
 
 
 class SettingsForm(forms.Form):
-    name = forms.CharField(max_length=100)
+    name = forms.CharField(max_length=100, validators=[refuse_invisible])
     time_zone = forms.ChoiceField(
         choices=[(name, name) for name in TIME_ZONES],
         help_text=_("Decides when daily and monthly limits begin anew, and which months are invoiced."),
@@ -65,7 +68,11 @@ class OriginsForm(forms.Form):
 
 
 class ProjectForm(forms.Form):
-    name = forms.CharField(max_length=100, help_text=_("Keys, usage and limits can be told apart by project."))
+    name = forms.CharField(
+        max_length=100,
+        validators=[refuse_invisible],
+        help_text=_("Keys, usage and limits can be told apart by project."),
+    )
 
 
 class RoleForm(forms.Form):

@@ -238,7 +238,7 @@ def rename_project(request: HttpRequest, slug: str, project_slug: str) -> HttpRe
         services.rename_project(project=project, name=form.cleaned_data["name"], actor=member.user)
         messages.success(request, _("The project has its new name."))
     else:
-        messages.error(request, _("Enter a name of at most 100 characters."))
+        messages.error(request, " ".join(map(str, form.errors["name"])))
     return redirect("portal:settings", slug)
 
 

@@ -12,6 +12,7 @@ from portal.client_address import parse_network
 from portal.organizations.forms import TIME_ZONES
 from portal.organizations.origins import ORIGINS_LIMIT, parse_origin
 from portal.organizations.roles import Role
+from portal.plain_text import refuse_invisible
 
 
 class NetworkField(serializers.CharField):
@@ -38,7 +39,7 @@ class ApiKeySerializer(serializers.Serializer[Any]):
     """A key as it may be shown: never its secret. An empty list allows everything."""
 
     id = serializers.IntegerField(read_only=True)
-    name = serializers.CharField(max_length=100)
+    name = serializers.CharField(max_length=100, validators=[refuse_invisible])
     project = serializers.SlugField(source="project.slug", help_text="Slug of a project; it cannot be changed.")
     prefix = serializers.CharField(read_only=True)
     created_at = serializers.DateTimeField(read_only=True)
@@ -59,7 +60,7 @@ class ApiKeySerializer(serializers.Serializer[Any]):
 class ApiKeyChangeSerializer(ApiKeySerializer):
     """Only what is sent is changed."""
 
-    name = serializers.CharField(max_length=100, required=False)
+    name = serializers.CharField(max_length=100, required=False, validators=[refuse_invisible])
     project = None  # type: ignore[assignment]  # takes the inherited field away
 
 
@@ -100,7 +101,7 @@ def _time_zone(value: str) -> None:
 
 class OrganizationSerializer(serializers.Serializer[Any]):
     slug = serializers.SlugField(read_only=True)
-    name = serializers.CharField(max_length=100)
+    name = serializers.CharField(max_length=100, validators=[refuse_invisible])
     time_zone = serializers.CharField(required=False, validators=[_time_zone])
     requires_two_factor = serializers.BooleanField(required=False)
     allowed_origins = serializers.ListField(
@@ -120,7 +121,7 @@ class OrganizationSerializer(serializers.Serializer[Any]):
 
 
 class NewOrganizationSerializer(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=100)
+    name = serializers.CharField(max_length=100, validators=[refuse_invisible])
 
 
 class MembershipSerializer(serializers.Serializer[Any]):
@@ -165,7 +166,7 @@ class ReasonSerializer(serializers.Serializer[Any]):
 
 class ProjectSerializer(serializers.Serializer[Any]):
     slug = serializers.SlugField(read_only=True)
-    name = serializers.CharField(max_length=100)
+    name = serializers.CharField(max_length=100, validators=[refuse_invisible])
     is_default = serializers.BooleanField(read_only=True)
     archived_at = serializers.DateTimeField(read_only=True, help_text="null while its keys work.")
     created_at = serializers.DateTimeField(read_only=True)

@@ -11,6 +11,7 @@ from api.rest.serializers.money import NanoField
 from billing.money import to_decimal
 from portal.limit_templates.content import LimitKey, LimitValue
 from portal.limit_templates.effects import Effect, LimitChange
+from portal.plain_text import refuse_invisible
 from portal.quotas.forms import CHOICES
 from portal.quotas.replay import CALLS_LOOKED_AT
 
@@ -61,7 +62,7 @@ class TemplateSerializer(serializers.Serializer[Any]):
 
 
 class NewTemplateSerializer(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=60)
+    name = serializers.CharField(max_length=60, validators=[refuse_invisible])
     limits = TemplateLimitSerializer(many=True)
     credit_limit = serializers.CharField(
         required=False, allow_blank=True, default="", max_length=24, help_text="Empty: left as it is; `0`: prepaid."
