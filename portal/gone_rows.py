@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils.functional import Promise
 
 from portal import access
 
 View = Callable[..., HttpResponse]
 
 
-def told_when_gone(page: str, text: str | Promise) -> Callable[[View], View]:
-    """Of a view that takes what a form on the organization's page of this name sends: `text` is read there.
+def told_when_gone(page: str, text: Any) -> Callable[[View], View]:
+    """Of a view that takes what a form on the organization's page of this name sends: `text` is read there, a lazy
+    translation (of a type that is there for checkers only).
 
     Rows of others and rows that never were are told the same. Whoever may not act is refused first, as ever.
     """

@@ -33,6 +33,7 @@ def reconciliation(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     last_month = f"{now.replace(day=1) - timedelta(days=1):%Y-%m}"
     found = operator.reconciled(now)
+    state = periods.period_state(last_month)
     page = Paginator(found.mismatches, MISMATCHES_SHOWN).get_page(request.GET.get("page"))
     context = {
         **{each.name: getattr(found, each.name) for each in fields(found)},
@@ -42,8 +43,9 @@ def reconciliation(request: HttpRequest) -> HttpResponse:
         "days": operator.RECONCILIATION_DAYS,
         "most": operator.ORGANIZATIONS_SHOWN,
         "closes": periods.closes(),
-        "state": periods.period_state(last_month),
-        "period_form": PeriodForm(initial={"period": last_month}),
+        "state": state,
+        # What is closed is not proposed: an older month may still be.
+        "period_form": PeriodForm(initial={} if state.is_closed else {"period": last_month}),
         "month": f"{now:%Y-%m}",
     }
     return operator_page(request, "operator_reconciliation", "portal/operator/reconciliation.html", context)

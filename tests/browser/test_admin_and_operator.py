@@ -105,6 +105,10 @@ def test_an_operator_ends_a_month(width: int, months_back: int, open_window: Ope
     page.goto("/operator/")
     follow(page, "Reconciliation")
     expect(page.get_by_text("Calls compared")).to_be_visible()
+    # Once the last month is closed.
+    older = page.get_by_text("Close an older month")
+    if older.count():
+        older.click()
     page.get_by_label("Month").fill(period)
     page.get_by_role("button", name="Close the month").click()
     expect(page.get_by_text(f"{period} is closed.").first).to_be_visible()

@@ -114,6 +114,10 @@ def test_a_month_closes_only_with_a_reason_for_what_does_not_match(
     assert AuditEvent.objects.filter(action="period.closed").count() == 1
     page = browser.get(reverse("portal:operator_reconciliation"))
     assert b"the journal burnt" in page.content
+    # What is closed is not offered to be closed once more.
+    assert f"{period} is closed." in page.content.decode()
+    assert page.context["period_form"]["period"].value() is None
+    assert b"<summary>Close an older month</summary>" in page.content
 
 
 def test_one_account_is_no_agreement_and_no_disagreement(cast: Cast, signed_in: Browser) -> None:
