@@ -26,7 +26,7 @@ _SERVICE = Table("billing_service_rollup", frozenset({"model"}))
 _PROJECTS = Table("billing_project_rollup", frozenset({"project_id"}), (WEEK_S, DAY_S, HOUR_S))
 _END_USERS = Table("billing_end_user_rollup", frozenset({"end_user"}))
 _USAGE = Table("billing_usage_rollup", frozenset({"project_id", "api_key_id", "model", "protocol", "status"}))
-# Many keys at once. It has no hours, and is not found by key.
+# Keys, without what else is known of their calls. It has no hours.
 _KEYS = Table("billing_key_rollup", frozenset({"project_id", "api_key_id"}), (FOUR_WEEKS_S, DAY_S))
 # The narrowest first.
 _TABLES = (_SERVICE, _PROJECTS, _END_USERS, _USAGE)
@@ -153,13 +153,13 @@ def group_of(name: str, only: Only) -> Group:
     return _GROUPS["status" if name == "ending" and not only.is_of_models else name]
 
 
-def tables_of(group: Group, only: Only, *, is_of_few: bool = False) -> dict[Table, tuple[int, ...]]:
+def tables_of(group: Group, only: Only) -> dict[Table, tuple[int, ...]]:
     """The narrowest rollups that know it all, and the grains to read of each, the longest first; nothing when only
-    records know. `is_of_few`: of some keys that are named."""
+    records know."""
     columns = group.columns | only.columns
     table = next((table for table in _TABLES if table.knows(columns)), None)
     if table is None:
         return {}
-    if table == _USAGE and _KEYS.knows(columns) and not (is_of_few or only.api_key_id):
+    if table == _USAGE and _KEYS.knows(columns):
         return {_KEYS: _KEYS.grains_s, _USAGE: (HOUR_S,)}
     return {table: table.grains_s}

@@ -90,8 +90,8 @@ class ProjectRollup(Sums):
 
 
 class KeyRollup(Sums):
-    """By day and four weeks, of an organization's projects and API keys alone: what a list of all keys over months is
-    read from."""
+    """By day and four weeks, of an organization's projects and API keys alone: what keys are read from over days and
+    months."""
 
     pk = models.CompositePrimaryKey("organization_id", "grain_s", "start", "project_id", "api_key_id")
     organization_id = models.BigIntegerField()
@@ -102,7 +102,10 @@ class KeyRollup(Sums):
 
     class Meta:
         db_table = "billing_key_rollup"
-        indexes = [models.Index(fields=["start"], name="billing_key_rollup_start")]
+        indexes = [
+            models.Index(fields=["start"], name="billing_key_rollup_start"),
+            models.Index(fields=["api_key_id", "grain_s", "start"], name="billing_key_rollup_by_key"),
+        ]
 
 
 class EndUserRollup(Sums):

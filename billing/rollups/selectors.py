@@ -283,7 +283,7 @@ def _read(
         "rollup_fields": ", ".join(f"SUM({name})::bigint AS {name}" if adds else f"rollup.{name}" for name in fields),
         "grouped_rollup": f"GROUP BY {rollup_key or 1}" if adds else "",
     }
-    tables = tables_of(group, only, is_of_few=among is not None)
+    tables = tables_of(group, only)
     grains_s = [grain_s for of_table in tables.values() for grain_s in of_table]
     ranges = split(start, end, step, ZoneInfo(time_zone), grains_s) if tables else Split([(start, end)], [])
     rolled = "".join(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms, template
 from django.forms import BoundField
@@ -271,13 +272,13 @@ def options(groups: list[tuple[str | None, list[dict[str, Any]], int]]) -> SafeS
 @register.simple_tag(takes_context=True)
 def query(context: template.Context, **changes: Any) -> str:
     """The page's query string with some parameters replaced, or removed when None or empty."""
-    parameters = context["request"].GET.copy()
+    parameters = dict(context["request"].GET.lists())
     for name, value in changes.items():
         if value in (None, ""):
             parameters.pop(name, None)
         else:
-            parameters[name] = str(value)
-    return f"?{parameters.urlencode()}" if parameters else "?"
+            parameters[name] = [str(value)]
+    return f"?{urlencode(parameters, doseq=True)}" if parameters else "?"
 
 
 @register.simple_tag(takes_context=True)
