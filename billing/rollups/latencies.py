@@ -165,7 +165,7 @@ def _from_rollups(
     key: str, keys: Sequence[str], only: Only, kinds: Sequence[Latency], parameters: dict[str, Any]
 ) -> Measured:
     with connection.cursor() as cursor:
-        more = {"keys": list(keys), "kinds": list(kinds)}
+        more: dict[str, Any] = {"keys": list(keys), "kinds": list(kinds)}
         cursor.execute(_SLOTS.format(key=key, only=only.where("rollup")), {**parameters, **more})
         slots: dict[tuple[int | None, str], dict[int, int]] = {}
         for step, place, slot, count in cursor.fetchall():
@@ -192,7 +192,7 @@ def _from_records(
         only=only.where("record"),
         measured=measured,
     )
-    more = {"keys": group.sql_keys(keys), "shares": shares, "limit": RECORDS_READ}
+    more: dict[str, Any] = {"keys": group.sql_keys(keys), "shares": shares, "limit": RECORDS_READ}
     with connection.cursor() as cursor:
         cursor.execute(statement, {**parameters, **more})
         rows = cursor.fetchall()
