@@ -21,8 +21,9 @@ Group = Literal["total", "model", "project", "api_key", "end_user"]
 MEASURED = (Latency.TTFT, Latency.E2E)
 PERCENTS = (50, 95)
 NOTHING = (None,) * len(PERCENTS)
-# Percentiles from records are those of the newest completed ones of a period, at most so many.
-RECORDS_READ = 50_000
+# Percentiles from records are those of the newest completed ones of a period, at most so many: each is a look at a row
+# somewhere else, and of so many the 95th percentile is that of some call between the 94.7th and the 95.3rd.
+RECORDS_READ = 20_000
 # By latency and then by step: a value for each of PERCENTS, in milliseconds; None where nothing was measured.
 Percentiles = dict[Latency, dict[str, tuple[float | None, ...]]]
 
