@@ -41,7 +41,7 @@ def told(facts: Mapping[str, Fact]) -> list[tuple[str, str]]:
 def _draft_head(facts: Mapping[str, Any]) -> str:
     """With the share of drafts that were right, in all and by their position in a step."""
     if not facts["drafted_tokens"]:
-        return str(facts["draft_head"] or _("none"))
+        return _("none") if facts["draft_head"] in ("", "none") else str(facts["draft_head"])
     pairs = zip(facts["accepted_by_position"], facts["drafted_by_position"], strict=False)
     return _("%(head)s; %(share)s of %(drafts)s drafts accepted, by position %(by_position)s") % {
         "head": facts["draft_head"],

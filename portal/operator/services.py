@@ -139,9 +139,8 @@ def close_period(*, period: str, waiver: str, actor: User) -> PeriodClose:
     Raises InvalidPeriod, PeriodOpen or PeriodUnmatched.
     """
     now = timezone.now()
-    closed = periods.close_period(
-        period=period, actor_id=actor.id, actor_name=f"{actor.name} <{actor.email}>", waiver=waiver, now=now
-    )
+    name = f"{actor.name} <{actor.email}>" if actor.name else actor.email
+    closed = periods.close_period(period=period, actor_id=actor.id, actor_name=name, waiver=waiver, now=now)
     if closed.closed_at == now:
         record_event(
             organization_id=None,

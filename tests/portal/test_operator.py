@@ -146,6 +146,10 @@ class TestCatalog:
         for text in ("8.192 Token", "4 von 16", "12 von 1.024, je 16 Token", "2.000, davon 500 wiederverwendet"):
             assert f"<dd>{text}</dd>" in body
         assert "<dd>eagle; 75,0 % von 1.000 Entwürfen angenommen, nach Stelle 90,0 %; 60,0 %</dd>" in body
+        without = FACTS | {"draft_head": "none", "drafted_tokens": 0}
+        status.record(deployment.id, status.DeploymentStatus(True, timezone.now(), facts=without))
+        body = client.get(page, headers={"HX-Request": "true", "accept-language": "de"}).content.decode()
+        assert "<dt>Entwurfskopf</dt><dd>keine</dd>" in body
         gone = status.DeploymentStatus(False, timezone.now(), "engine_unavailable", "UNAVAILABLE: connection refused")
         status.record(deployment.id, gone)
         body = client.get(page, headers={"accept-language": "de"}).content.decode()
