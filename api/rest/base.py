@@ -38,6 +38,15 @@ class ManagementView(RestErrors, APIView):
         """The user who acts; behind IsAuthenticated."""
         return self.request.user
 
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """A misspelt filter must not be passed over in silence: the answer would be everything."""
+        known = known_query(request)
+        unknown = sorted(set(request.query_params) - known) if known and response.status_code == 200 else []
+        if unknown:
+            error = ValidationError({unknown[0]: [f"Unknown parameter; known are {', '.join(sorted(known))}."]})
+            response = self.handle_exception(error)
+        return super().finalize_response(request, response, *args, **kwargs)
+
 
 class OperatorView(ManagementView):
     """There for operators only, signed in or with an operator key; one that only reads gets 403 where something
@@ -68,8 +77,16 @@ def page_of(name: str, item: type[serializers.Serializer[Any]]) -> Any:
     )
 
 
+def known_query(request: Request, *names: str) -> set[str]:
+    """The parameters that this call's view has asked for, `names` from now on among them."""
+    known: set[str] = request.__dict__.setdefault("known_query", set())
+    known.update(names)
+    return known
+
+
 def read_query(serializer: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
     query = serializer(data=request.query_params)
+    known_query(request, *query.fields)
     query.is_valid(raise_exception=True)
     return dict(query.validated_data)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -61,6 +62,12 @@ def find_model(name: str) -> ModelInfo | None:
     """The published model of that public name, or None."""
     model = Model.objects.filter(name=name, is_published=True).first()
     return None if model is None else _model_info(model)
+
+
+def unknown_models(names: Iterable[str]) -> list[str]:
+    """Those that no model has, published or not."""
+    wanted = set(names)
+    return sorted(wanted.difference(Model.objects.filter(name__in=wanted).values_list("name", flat=True)))
 
 
 def enabled_deployments() -> list[DeploymentInfo]:

@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError as DjangoError
 from rest_framework import serializers
 
 from portal.api_keys.routes import Route
+from portal.catalog.selectors import unknown_models
 from portal.client_address import parse_network
 from portal.organizations.forms import TIME_ZONES
 from portal.organizations.origins import ORIGINS_LIMIT, parse_origin
@@ -55,6 +56,11 @@ class ApiKeySerializer(serializers.Serializer[Any]):
         child=serializers.CharField(max_length=100), required=False, source="allowed_models", max_length=100
     )
     networks = serializers.ListField(child=NetworkField(), required=False, source="allowed_networks", max_length=50)
+
+    def validate_models(self, names: list[str]) -> list[str]:
+        if unknown := unknown_models(names):
+            raise serializers.ValidationError(f"There is no model {unknown[0]!r}; GET /api/models lists them.")
+        return names
 
 
 class ApiKeyChangeSerializer(ApiKeySerializer):

@@ -73,6 +73,10 @@ class TestKeys:
         assert "secret" not in listed
         path = f"/keys/{listed['id']}"
 
+        make_model("m")
+        refused = program("patch", path, {"models": ["m", "misspelt"]})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "models")
+        assert "'misspelt'" in refused.json()["error"]["message"]
         changed = program("patch", path, {"models": ["m"], "expires_at": "2030-01-01T00:00:00Z"}).json()
         assert (changed["name"], changed["models"], changed["networks"]) == ("laptop", ["m"], listed["networks"])
         assert program("patch", path, {"expires_at": None}).json()["expires_at"] is None
@@ -242,6 +246,10 @@ class TestGovernance:
     def test_audit_events_are_filtered(self, cast: Cast, program: Api) -> None:
         issue(project=cast.project, name="laptop", actor=cast.ben)
         (event,) = program("get", "/audit", {"about": "api_key"}).json()["data"]
+        for path in ("/audit", "/audit/file"):
+            misspelt = program("get", path, {"abuot": "api_key"})
+            assert (misspelt.status_code, misspelt.json()["error"]["param"]) == (400, "abuot")
+            assert "known are" in misspelt.json()["error"]["message"]
         assert (event["action"], event["actor"]) == ("api_key.issued", "ben@example.com")
 
 

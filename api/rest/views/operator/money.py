@@ -13,7 +13,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.rest.base import OperatorView, by_id, check_form, lists, page, page_of, read_body, read_query
+from api.rest.base import OperatorView, by_id, check_form, known_query, lists, page, page_of, read_body, read_query
 from api.rest.serializers.operator_money import (
     BecauseSerializer,
     CodeSwitchSerializer,
@@ -51,6 +51,7 @@ _PERIOD = OpenApiParameter("period", str, description="YYYY-MM; the present mont
 
 def _period(request: Request) -> str:
     # The rest of the query is the page's.
+    known_query(request, "period")
     asked = {"period": request.query_params["period"]} if "period" in request.query_params else {}
     query = MonthQuery(data=asked)
     query.is_valid(raise_exception=True)
@@ -327,6 +328,7 @@ class PaymentEvents(OperatorView):
         filters=[OpenApiParameter("outcome", str, enum=events.OUTCOMES, description="Of one outcome only.")],
     )
     def get(self, request: Request) -> Response:
+        known_query(request, "outcome")
         outcome = request.query_params.get("outcome", "")
         if outcome and outcome not in events.OUTCOMES:
             raise ValidationError({"outcome": [f"Use one of {', '.join(events.OUTCOMES)}."]})

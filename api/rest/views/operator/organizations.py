@@ -10,7 +10,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.rest.base import OperatorView, by_id, check_form, lists, page, read_body
+from api.rest.base import OperatorView, by_id, check_form, known_query, lists, page, read_body
 from api.rest.serializers.operator_organizations import (
     ExemptionSerializer,
     FeeEndSerializer,
@@ -59,6 +59,7 @@ class Tenants(OperatorView):
     )
     def get(self, request: Request) -> Response:
         form = TenantFilterForm(request.query_params)
+        known_query(request, "q", "state")
         check_form(form)
         now = timezone.now()
         load = by_id(tenants.tenants(form.filters(), now=now))
