@@ -52,6 +52,8 @@ class Variant:
     name: str
     limits: int
     keys: int
+    # Whether two of the limits are the key's own.
+    has_own: bool = True
     is_general: bool = False
 
 
@@ -86,6 +88,7 @@ async def measure(calls: int, rounds: int, most_keys: int) -> str:
     by_limits = [Variant(f"{limits} limits, 1 key", limits, 1) for limits in (0, 1, 2, 4, 8, 12)]
     key_counts = [keys for keys in (1, 100, 10_000, most_keys) if keys <= most_keys]
     by_keys = [Variant(f"12 limits, {keys:,} keys", 12, keys) for keys in dict.fromkeys(key_counts)]
+    by_keys.append(Variant(f"12 limits, none of the keys' own, {most_keys:,} keys", 12, most_keys, has_own=False))
     general = Variant("12 limits, 1 key, the same functions through redis-py", 12, 1, is_general=True)
     variants = [*by_limits, *by_keys[1:], general]
     samples: dict[Variant, list[Sample]] = {variant: [] for variant in variants}
@@ -146,9 +149,10 @@ USAGE = Usage(prompt_tokens=80, completion_tokens=90)
 
 
 def limits_of(count: int, keys: int) -> Limits:
-    """`count` limits with room for each key: of the organization and its project in turn, a sixth of the key."""
+    """`count` limits with room for each key: of the organization and its project in turn, a sixth of the key if there
+    are keys."""
     quotas: list[QuotaLimit] = []
-    of_key = count // 6
+    of_key = count // 6 if keys else 0
 
     def add(scope: Scope, scope_id: int, number: int) -> None:
         kind, _, window = KINDS[number % len(KINDS)].partition(":")
@@ -176,6 +180,7 @@ class Rig:
         self.planners = {count: Planner(limits_of(count, 1)) for count in (0, 1, 2, 4, 8)}
         # Of all variants with twelve limits, however many of the keys call.
         self.planners[12] = Planner(limits_of(12, most_keys))
+        self.without_own = Planner(limits_of(12, 0))
         # Calls made so far: rounds go on where the last one ended, so that many keys are many.
         self.called = 0
         await self._load_counters(most_keys)
@@ -198,7 +203,8 @@ class Rig:
         far = time.monotonic() + 3600
 
         async def ours(key_id: int) -> None:
-            self.admission._planners[ORGANIZATION] = (far, False, self.planners[variant.limits])
+            planner = self.planners[variant.limits] if variant.has_own else self.without_own
+            self.admission._planners[ORGANIZATION] = (far, False, planner)
             caller = Caller(ORGANIZATION, 1, key_id, "benchmark", None)
             reservation = await self.admission.reserve(caller, uuid.uuid4(), DEMAND)
             await self.admission.settle(reservation, cost_nano=500_000, usage=USAGE)
@@ -251,6 +257,14 @@ class Rig:
                         "HSETEX", counters.key(ORGANIZATION), "EX", 86400, "FIELDS", len(values), *slots
                     )
                 await pipe.execute()
+        keys = [credit.key(ORGANIZATION), counters.key(ORGANIZATION)]
+        plan = self.without_own.plan(
+            project_id=1, api_key_id=0, user_id=None, model=DEMAND.model, now=datetime.now(UTC)
+        )
+        for limit in plan.limits:
+            if limit.form == "window":
+                place = counters.kind_place(limit.quota.kind)
+                await self.valkey.run("load_window", keys, [limit.scope, limit.counter, place, 0, 1])
 
     async def _server_us(self) -> float:
         info = await self.general.info("cpu")
