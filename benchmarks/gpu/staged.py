@@ -20,14 +20,12 @@ from typing import Any
 import torch
 
 from benchmarks.gpu.random_model import random_model
-from inference_grpc.cache.coordinator import CacheCoordinator
 from inference_grpc.config import EngineConfig
 from inference_grpc.core.batch import Batch
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence
 from inference_grpc.engine.pools import pools_of
-from inference_grpc.engine.scheduler import Scheduler
-from inference_grpc.tools.capacity import PAGE_TOKENS, costs_of, fill
+from inference_grpc.tools.capacity import PAGE_TOKENS, costs_of, fill, holders
 from kernels.paged_attention.cache import PagePools
 from kernels.paged_attention.stage import Staging
 
@@ -61,20 +59,7 @@ def measure(tokens: int, envelope: int) -> dict[str, Any]:
         if isinstance(layer, PagePools):
             for pool in (layer.keys, layer.values):
                 pool.view(torch.uint8).random_(0, 64)
-    cache = CacheCoordinator(
-        pages=pools.pages,
-        page_tokens=PAGE_TOKENS,
-        state_slots=contexts + 1,
-        block_tokens=model.block_tokens,
-        staged=pools.staged,
-    )
-    scheduler = Scheduler(
-        cache,
-        max_sequences=contexts + 1,
-        prefill_tokens=PREFILL_TOKENS,
-        block_tokens=model.block_tokens,
-        reserves_output=True,
-    )
+    cache, scheduler = holders(pools, contexts, model.block_tokens, PREFILL_TOKENS)
     for number in range(contexts + 1):
         ids = [(number * 7919 + 31 * place) % model.vocabulary for place in range(tokens - DECODED)]
         scheduler.add(

@@ -75,6 +75,25 @@ def costs_of(kv: KvFormat, staging: Staging | None, config: HybridConfig = MODEL
     return Costs(size.token_bytes, three_bit_bytes(values, config.head_size), size.state_bytes, staging)
 
 
+def holders(pools: Pools, contexts: int, block_tokens: int, prefill_tokens: int) -> tuple[CacheCoordinator, Scheduler]:
+    """What admits and holds so many contexts in these pools. One more may run than there is room for: pages must be
+    what keeps it out."""
+    cache = CacheCoordinator(
+        pages=pools.pages,
+        page_tokens=PAGE_TOKENS,
+        state_slots=contexts + 1,
+        block_tokens=block_tokens,
+        staged=pools.staged,
+    )
+    return cache, Scheduler(
+        cache,
+        max_sequences=contexts + 1,
+        prefill_tokens=prefill_tokens,
+        block_tokens=block_tokens,
+        reserves_output=True,
+    )
+
+
 def fill(costs: Costs, *, tokens: int, memory: int) -> Resident:
     """The most contexts of so many tokens that `memory` bytes hold, computed and held. Raises `ValueError` if not one
     fits."""
@@ -84,21 +103,7 @@ def fill(costs: Costs, *, tokens: int, memory: int) -> Resident:
     if not contexts:
         raise ValueError(f"not one context of {tokens} tokens fits into {memory / 2**30:.1f} GiB")
     pools = _pools(costs, contexts, tokens)
-    cache = CacheCoordinator(
-        pages=pools.pages,
-        page_tokens=PAGE_TOKENS,
-        state_slots=contexts + 1,
-        block_tokens=costs.block_tokens,
-        staged=pools.staged,
-    )
-    # One more may run than there is room for: pages must be what keeps it out.
-    scheduler = Scheduler(
-        cache,
-        max_sequences=contexts + 1,
-        prefill_tokens=PREFILL_TOKENS,
-        block_tokens=costs.block_tokens,
-        reserves_output=True,
-    )
+    cache, scheduler = holders(pools, contexts, costs.block_tokens, PREFILL_TOKENS)
     for number in range(contexts + 1):
         scheduler.add(_sequence(number, tokens))
     while True:
