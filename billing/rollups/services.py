@@ -106,6 +106,21 @@ def _added(names: Sequence[str]) -> str:
     return ", ".join(f"SUM({name})::bigint AS {name}" for name in names)
 
 
+def _hours_and_days(name: str, keys: tuple[str, ...]) -> str:
+    """The facts by hour, and their days, as `{name}_rows`. `keys` begin with organization, grain and start."""
+    columns = ", ".join(keys[3:])
+    places = ", ".join(str(place) for place in range(1, len(keys) + 1))
+    return f"""{name}_hours AS (
+    SELECT organization_id, {HOUR_S} AS grain_s, date_bin(INTERVAL '{HOUR_S} s', started_at, {_ORIGIN}) AS start,
+           {columns}, {_added(_SUMS)}
+      FROM facts GROUP BY {", ".join(keys)}
+), {name}_rows AS (
+    SELECT * FROM {name}_hours
+    UNION ALL
+    SELECT organization_id, {DAY_S}, date_bin(INTERVAL '{DAY_S} s', start, {_ORIGIN}), {columns}, {_added(_SUMS)}
+      FROM {name}_hours GROUP BY {places}"""  # noqa: S608 - constants only
+
+
 _ROWS = f"""
 parts AS (
     SELECT organization_id, {_FINEST}, model, deployment_id, {_added((*_SUMS, "context_token_ms"))},
@@ -143,38 +158,13 @@ parts AS (
 ), service_rows AS (
     SELECT {", ".join(_SERVICE_KEYS)}, {", ".join(_SERVICE_SUMS)}, COALESCE(histogram, '{{}}') AS histogram
       FROM counted LEFT JOIN slotted USING ({", ".join(_SERVICE_KEYS)})
-), usage_hours AS (
-    SELECT organization_id, {HOUR_S} AS grain_s, date_bin(INTERVAL '{HOUR_S} s', started_at, {_ORIGIN}) AS start,
-           project_id, api_key_id, model, protocol, status, {_added(_SUMS)}
-      FROM facts GROUP BY {", ".join(_USAGE_KEYS)}
-), usage_rows AS (
-    SELECT * FROM usage_hours
-    UNION ALL
-    SELECT organization_id, {DAY_S}, date_bin(INTERVAL '{DAY_S} s', start, {_ORIGIN}), project_id, api_key_id, model,
-           protocol, status, {_added(_SUMS)}
-      FROM usage_hours GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
+), {_hours_and_days("usage", _USAGE_KEYS)}
 ), key_rows AS (
     SELECT organization_id, {DAY_S} AS grain_s, date_bin(INTERVAL '{DAY_S} s', started_at, {_ORIGIN}) AS start,
            project_id, api_key_id, {_added(_SUMS)}
       FROM facts GROUP BY {", ".join(_KEY_KEYS)}
-), project_hours AS (
-    SELECT organization_id, {HOUR_S} AS grain_s, date_bin(INTERVAL '{HOUR_S} s', started_at, {_ORIGIN}) AS start,
-           project_id, {_added(_SUMS)}
-      FROM facts GROUP BY {", ".join(_PROJECT_KEYS)}
-), project_rows AS (
-    SELECT * FROM project_hours
-    UNION ALL
-    SELECT organization_id, {DAY_S}, date_bin(INTERVAL '{DAY_S} s', start, {_ORIGIN}), project_id, {_added(_SUMS)}
-      FROM project_hours GROUP BY 1, 2, 3, 4
-), user_hours AS (
-    SELECT organization_id, {HOUR_S} AS grain_s, date_bin(INTERVAL '{HOUR_S} s', started_at, {_ORIGIN}) AS start,
-           end_user, {_added(_SUMS)}
-      FROM facts GROUP BY {", ".join(_USER_KEYS)}
-), user_rows AS (
-    SELECT * FROM user_hours
-    UNION ALL
-    SELECT organization_id, {DAY_S}, date_bin(INTERVAL '{DAY_S} s', start, {_ORIGIN}), end_user, {_added(_SUMS)}
-      FROM user_hours GROUP BY 1, 2, 3, 4
+), {_hours_and_days("project", _PROJECT_KEYS)}
+), {_hours_and_days("user", _USER_KEYS)}
 )
 """  # noqa: S608 - constants only
 
