@@ -25,7 +25,7 @@ from django.db import connection, transaction
 from billing.ledger.selectors import available_nano, balance_nano
 from billing.usage.models import UsageRecord
 from config.local.program import free_port
-from inference_grpc.client import EngineClient
+from inference_grpc.client import EngineClient, EngineInfo
 from portal.api_keys.services import issue
 from portal.catalog.models import Deployment, Model
 from portal.organizations.models import Organization, Project
@@ -125,12 +125,10 @@ class Engine(Process):
         super().start()
 
 
-def engine_id(engine: Engine) -> str:
-    """Under which its receipts are kept."""
-
-    async def ask() -> str:
+def engine_info(engine: Engine) -> EngineInfo:
+    async def ask() -> EngineInfo:
         async with EngineClient(engine.address) as client:
-            return (await client.get_info()).engine_id
+            return await client.get_info()
 
     return asyncio.run(ask())
 

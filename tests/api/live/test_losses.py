@@ -27,7 +27,7 @@ from config.local.program import free_port
 from config.local.valkey import EmbeddedValkey
 from portal.quotas import snapshot
 from portal.quotas.use import used_in
-from tests.api.live.service import MODEL, PATIENCE_S, Account, Engine, Web, engine_id, eventually, make_account
+from tests.api.live.service import MODEL, PATIENCE_S, Account, Engine, Web, engine_info, eventually, make_account
 from tests.api.live.test_limits import set_limit
 
 CALLERS = 4
@@ -239,7 +239,7 @@ def pull_receipts(account: Account, engine: Engine) -> None:
 
     def receipts_came() -> bool:
         pull_from(engine.address)
-        apply_receipts(source=engine_id(engine), receipts=[], grace=timedelta(0))
+        apply_receipts(source=engine_info(engine).engine_id, receipts=[], grace=timedelta(0))
         return all(record.status != "started" for record in account.records())
 
     eventually(receipts_came)

@@ -29,7 +29,7 @@ from tests.api.live.service import (
     Account,
     Engine,
     Web,
-    engine_id,
+    engine_info,
     eventually,
     make_account,
     make_model,
@@ -295,7 +295,7 @@ def test_a_killed_gateway_loses_no_record_and_no_cent(own_web: Callable[..., Web
 
     def receipts_came() -> bool:
         pull_from(engine.address)
-        apply_receipts(source=engine_id(engine), receipts=[], grace=timedelta(0))
+        apply_receipts(source=engine_info(engine).engine_id, receipts=[], grace=timedelta(0))
         return all(record.status != "started" for record in account.records())
 
     eventually(receipts_came)
