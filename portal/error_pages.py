@@ -7,7 +7,8 @@ from collections.abc import Callable
 from django.conf import settings
 from django.core.exceptions import DisallowedHost, RequestDataTooBig, TooManyFieldsSent
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotAllowed
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.urls import is_valid_path, reverse
 from django.utils.translation import gettext as _
 
 from portal.lost_sessions import page_of_form
@@ -18,18 +19,31 @@ SHOWN = 100
 
 
 class FormAddressMiddleware:
-    """Whoever opens an address that takes only what a form sends reads that, where a browser would show nothing."""
+    """Whoever opens an address that takes only what a form sends is led to the form's page, which is above it.
+
+    Such addresses stand in the bar of a browser after a form was refused; sign-in, a reload or a bookmark lead there.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self.get_response(request)
-        if not isinstance(response, HttpResponseNotAllowed) or response.content:
+        if (
+            request.method not in {"GET", "HEAD"}
+            or not isinstance(response, HttpResponseNotAllowed)
+            or response.content
+        ):
             return response
-        page = render(request, "405.html", status=405)
-        page.headers["Allow"] = response.headers["Allow"]
-        return page
+        return redirect(page_above(request.path_info))
+
+
+def page_above(path: str) -> str:
+    """The nearest address above that is one of ours; where that takes only forms too, its own answer leads on."""
+    parts = path.strip("/").split("/")
+    above = ["/".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
+    found = (f"/{each}{end}" for each in above for end in ("", "/") if is_valid_path(f"/{each}{end}"))
+    return next(found, reverse("portal:front"))
 
 
 def form_expired(request: HttpRequest, reason: str = "") -> HttpResponse:

@@ -1,4 +1,7 @@
-"""The portal's pages. Those of an organization are under /o/<slug>/, the operator's under /operator/."""
+"""The portal's pages. Those of an organization are under /o/<slug>/, the operator's under /operator/.
+
+An address that takes only what a form sends lies below the page that has the form: whoever opens it is led up there.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,11 @@ organization_pages: list[URLPattern | URLResolver] = [
     path("members", organizations.members, name="members"),
     path("members/<int:member_id>/role", organizations.change_role, name="member_role"),
     path("members/<int:member_id>/remove", organizations.remove_member, name="member_remove"),
-    path("invitations/<int:invitation_id>/withdraw", organizations.withdraw_invitation, name="invitation_withdraw"),
+    path(
+        "members/invitations/<int:invitation_id>/withdraw",
+        organizations.withdraw_invitation,
+        name="invitation_withdraw",
+    ),
     path("audit", audit.audit, name="audit"),
     path("audit.csv", audit.export, name="audit_export"),
     path("alerts", alerts.alerts, name="alerts"),
@@ -101,10 +108,10 @@ organization_pages: list[URLPattern | URLResolver] = [
     path("settings/transfer", organizations.transfer, name="transfer"),
     path("settings/delete", organizations.delete, name="organization_delete"),
     path("settings/restore", organizations.restore, name="organization_restore"),
-    path("projects/new", organizations.create_project, name="project_new"),
-    path("projects/<slug:project_slug>/rename", organizations.rename_project, name="project_rename"),
-    path("projects/<slug:project_slug>/archive", organizations.archive_project, name="project_archive"),
-    path("projects/<slug:project_slug>/restore", organizations.restore_project, name="project_restore"),
+    path("settings/projects/new", organizations.create_project, name="project_new"),
+    path("settings/projects/<slug:project_slug>/rename", organizations.rename_project, name="project_rename"),
+    path("settings/projects/<slug:project_slug>/archive", organizations.archive_project, name="project_archive"),
+    path("settings/projects/<slug:project_slug>/restore", organizations.restore_project, name="project_restore"),
 ]
 
 operator_pages: list[URLPattern | URLResolver] = [

@@ -16,7 +16,7 @@
     if (!isForm(form) || !fields(form).length) return;
     // What is not shown is disabled, and shown again by the choice above it.
     const values = fields(form).filter((field) => !field.disabled).map(({ name, type, value, checked }) => [name, type, value, checked]);
-    sessionStorage.setItem(KEY, JSON.stringify({ reader, page: location.pathname, action: action(form), names: names(form), values, isLost }));
+    sessionStorage.setItem(KEY, JSON.stringify({ reader, action: action(form), names: names(form), values, isLost }));
   };
   let typedIn = null;
   document.addEventListener("input", ({ target }) => (typedIn = target.form));
@@ -54,5 +54,5 @@
     return;
   }
   sessionStorage.removeItem(KEY);
-  if (kept.isLost && kept.reader === reader && kept.page === location.pathname) restore(kept);
+  if (kept.isLost && kept.reader === reader) restore(kept);
 })();

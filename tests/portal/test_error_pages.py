@@ -97,10 +97,23 @@ def test_a_body_of_another_kind_names_no_field(body: str, cast: Cast, signed_in:
     assert answer.json()["error"]["param"] is None
 
 
-def test_an_address_for_forms_says_so_to_whoever_opens_it(cast: Cast, signed_in: Browser) -> None:
-    answer = signed_in(cast.ada).get(reverse("portal:project_restore", args=[cast.organization.slug, "default"]))
-    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
-    assert "This address takes only what a form sends" in answer.content.decode()
+@pytest.mark.parametrize(
+    ("address", "page"),
+    [
+        ("settings/projects/default/restore", "settings"),
+        ("keys/7/secrets/8/end", "keys/7"),
+        ("members/invitations/7/withdraw", "members"),
+        ("alerts/webhooks/7", "alerts/webhooks"),
+        ("limits/try", "limits"),
+    ],
+)
+def test_an_address_for_forms_leads_to_their_page(address: str, page: str, cast: Cast, signed_in: Browser) -> None:
+    browser, home = signed_in(cast.ada), reverse("portal:dashboard", args=[cast.organization.slug])
+    answer = browser.get(home + address)
+    assert (answer.status_code, answer.url) == (302, home + page)
+    assert browser.put(home + address).status_code == 405
+    # Programs have addresses of their own, and are told the method.
+    assert browser.get(f"/api{home.replace('/o/', '/organizations/')}restore").status_code == 405
 
 
 def test_too_many_tries_are_told_on_a_page(db: None) -> None:
