@@ -99,6 +99,8 @@ class EngineInfo:
     drafted_per_position: tuple[int, ...] = ()
     accepted_per_position: tuple[int, ...] = ()
     saturated: Mapping[str, int] = field(default_factory=dict)
+    three_bit_pages_total: int = 0  # of a KV cache in two stages, whose other pages are in FP8
+    three_bit_pages_free: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,12 +112,15 @@ def load(config: EngineConfig) -> TorchBackend:
     )
     _log_cache(model, pools)
     logger.info(
-        "engine_loaded model=%s device=%s precision=%s kv_bytes_per_token=%d state_bytes=%d state_slots=%d "
-        "seconds=%.1f",
+        "engine_loaded model=%s device=%s precision=%s pages=%d three_bit_pages=%d kv_bytes_per_token=%d "
+        "three_bit_bytes_per_token=%d state_bytes=%d state_slots=%d seconds=%.1f",
         name,
         model.device,
         model.precision,
+        pools.pages,
+        pools.three_bit_pages,
         model.page_token_bytes,
+        model.three_bit_token_bytes if pools.staged else 0,
         model.state_bytes,
         state_slots,
         time.monotonic() - began,
@@ -148,15 +151,11 @@ def _log_cache(model: Model, pools: Pools) -> None:
     if pools.staged:
         rule = pools.staged.rule
         logger.info(
-            "kv_cache_staged device=%s anchors=%d recent=%d page_tokens=%d fp8_pages=%d three_bit_pages=%d "
-            "three_bit_bytes_per_token=%d",
+            "kv_cache_staged device=%s anchors=%d recent=%d page_tokens=%d",
             model.device,
             rule.anchors,
             rule.recent,
             rule.page_tokens,
-            pools.pages,
-            pools.staged.three_bit_pages,
-            model.three_bit_token_bytes,
         )
 
 
@@ -243,7 +242,7 @@ def assemble(
         max_sequences=config.max_sequences,
         page_tokens=config.page_tokens,
         pages_total=pools.pages,
-        three_bit_pages_total=pools.staged.three_bit_pages if pools.staged else 0,
+        three_bit_pages_total=pools.three_bit_pages,
         precision=model.precision,
         draft_head=f"{drafter.name}, {draft_tokens} tokens" if drafter is not None else "none",
         device=model.device,

@@ -32,6 +32,10 @@ class Pools:
     staged: StagedPages | None = None
     host_pages: int = 0
 
+    @property
+    def three_bit_pages(self) -> int:
+        return self.staged.three_bit_pages if self.staged else 0
+
     def page_bytes(self, model: CacheCosts, page_tokens: int) -> tuple[int, int]:
         """Of a page of either kind."""
         return page_tokens * model.page_token_bytes, page_tokens * model.three_bit_token_bytes if self.staged else 0

@@ -99,8 +99,11 @@ class EngineMetrics(Collector):
         gauges = {
             "engine_num_requests_running": ("Sequences that run.", info.running),
             "engine_num_requests_waiting": ("Requests that wait for a place.", info.waiting),
-            "engine_kv_cache_usage_perc": ("Pages in use, 0 to 1.", max(used, stale_used)),
-            "engine_kv_cache_pages": ("Pages of the KV cache.", info.pages_total),
+            "engine_kv_cache_usage_perc": (
+                "Pages in use, 0 to 1; of a staged cache whichever kind is shorter.",
+                max(used, stale_used),
+            ),
+            "engine_kv_cache_pages": ("Pages of the KV cache; of a staged one, in FP8.", info.pages_total),
             "engine_kv_cache_pages_free": ("Pages that are free.", info.pages_free),
             "engine_kv_cache_three_bit_pages": (
                 "Pages of a staged KV cache in three bits.",

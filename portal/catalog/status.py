@@ -32,7 +32,7 @@ class DeploymentStatus:
 
 def _key(deployment_id: int) -> str:
     # The number changes with the shape of the facts: while versions change, both are at work.
-    return f"deployment-status:2:{deployment_id}"
+    return f"deployment-status:3:{deployment_id}"
 
 
 def record(deployment_id: int, status: DeploymentStatus) -> None:

@@ -27,6 +27,9 @@ class DeploymentSample(models.Model):
     max_sequences = models.IntegerField(null=True)
     pages_used = models.IntegerField(null=True)
     pages_total = models.IntegerField(null=True)
+    # Of a KV cache in two stages, whose other pages are in FP8: its stale ones.
+    three_bit_pages_used = models.IntegerField(null=True)
+    three_bit_pages_total = models.IntegerField(null=True)
     prompt_tokens = models.BigIntegerField(null=True)
     prefix_hit_tokens = models.BigIntegerField(null=True)
     completion_tokens = models.BigIntegerField(null=True)
@@ -36,6 +39,16 @@ class DeploymentSample(models.Model):
     class Meta:
         app_label = "portal"
         db_table = "portal_deployment_sample"
+
+    @property
+    def kv_share(self) -> float | None:
+        return kv_share(self.pages_used, self.pages_total, self.three_bit_pages_used, self.three_bit_pages_total)
+
+
+def kv_share(used: int | None, total: int | None, stale_used: int | None, stale_total: int | None) -> float | None:
+    """Pages in use, 0 to 1, of whichever kind is shorter: it is what newcomers wait for. None: nobody said."""
+    kinds = ((used, total), (stale_used, stale_total))
+    return max((min(1.0, part / whole) for part, whole in kinds if part is not None and whole), default=None)
 
 
 class DeploymentRollup(models.Model):

@@ -10,13 +10,15 @@ from django.urls import reverse
 
 from portal.catalog import selectors as catalog
 from portal.catalog import status
-from portal.operations.models import DeploymentSample
+from portal.operations.models import DeploymentSample, kv_share
 from portal.operations.thresholds import QUEUE
 
 # A sample older than this says nothing about now.
 FRESH = timedelta(seconds=60)
 # Some samples: few enough to follow what happens, and enough to be steady.
 RATE_OVER = timedelta(seconds=20)
+# Of the KV cache: its pages, in FP8 where it has two stages, and then those in three bits.
+PAGES = ("pages_used", "pages_total", "three_bit_pages_used", "three_bit_pages_total")
 
 
 def present(*, model: str, deployment_id: int | None, now: datetime) -> dict[str, Any]:
@@ -44,14 +46,12 @@ def present(*, model: str, deployment_id: int | None, now: datetime) -> dict[str
         row = next(row for row in rows if row["id"] == number)
         row |= {"error": known.error, "error_code": known.error_code}
     engines = [row for row in rows if row["state"] != "upstream"]
-    used, total = (sum(row[name] or 0 for row in rows) for name in ("pages_used", "pages_total"))
+    counted = ("streams", "calls", "running", "waiting", "capacity", *PAGES)
+    sums = {name: sum(row[name] or 0 for row in rows) for name in counted}
     return {
         "sampled_at": max((int(samples[0].taken_at.timestamp()) for samples in latest.values()), default=None),
-        **{
-            name: sum(row[name] or 0 for row in rows)
-            for name in ("streams", "calls", "running", "waiting", "capacity", "pages_used", "pages_total")
-        },
-        "kv": _share(used, total),
+        **sums,
+        "kv": kv_share(*(sums[name] for name in PAGES)),
         "output_per_s": round(sum(row["output_per_s"] or 0.0 for row in rows), 1),
         "engines": len(engines),
         "answering": len(engines) - len(silent),
@@ -77,15 +77,10 @@ def _row(deployment: catalog.DeploymentInfo, samples: Sequence[DeploymentSample]
         "waiting": newest.waiting,
         "is_queue_long": waiting > running and waiting > QUEUE,
         "capacity": newest.max_sequences,
-        "pages_used": newest.pages_used,
-        "pages_total": newest.pages_total,
-        "kv": _share(newest.pages_used, newest.pages_total),
+        **{name: getattr(newest, name) for name in PAGES},
+        "kv": newest.kv_share,
         "output_per_s": _rate(samples) if is_answering else None,
     }
-
-
-def _share(part: int | None, whole: int | None) -> float | None:
-    return None if part is None or not whole else min(1.0, part / whole)
 
 
 def _rate(samples: Sequence[DeploymentSample]) -> float:

@@ -31,6 +31,8 @@ class EngineFigures:
     max_sequences: int
     pages_used: int
     pages_total: int
+    three_bit_pages_used: int
+    three_bit_pages_total: int
     prompt_tokens: int
     prefix_hit_tokens: int
     completion_tokens: int
@@ -83,8 +85,8 @@ def _rollup_rows(sample: DeploymentSample, before: DeploymentSample | None) -> l
     added = dict.fromkeys(_ADDED, 0.0) | {"samples": 1, "active_streams_sum": sample.active_streams}
     if sample.running is not None and sample.waiting is not None:
         slots += [slot_of(Gauge.RUNNING, sample.running), slot_of(Gauge.WAITING, sample.waiting)]
-        if sample.pages_total:
-            slots.append(slot_of(Gauge.KV_PERCENT, 100 * (sample.pages_used or 0) / sample.pages_total))
+        if sample.kv_share is not None:
+            slots.append(slot_of(Gauge.KV_PERCENT, 100 * sample.kv_share))
         added |= {"answered": 1, "running_sum": sample.running, "waiting_sum": sample.waiting}
         if before is not None and before.running is not None:
             added |= {name: _increase(getattr(before, name), getattr(sample, name)) for name in _COUNTERS}

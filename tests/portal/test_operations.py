@@ -46,6 +46,8 @@ def figures(**changes: int) -> EngineFigures:
         "max_sequences": 16,
         "pages_used": 50,
         "pages_total": 100,
+        "three_bit_pages_used": 0,
+        "three_bit_pages_total": 0,
         "prompt_tokens": 1000,
         "prefix_hit_tokens": 400,
         "completion_tokens": 500,
@@ -194,10 +196,24 @@ class TestSamples:
             "capacity": 16,
             "pages_used": 80,
             "pages_total": 100,
+            "three_bit_pages_used": 0,
+            "three_bit_pages_total": 0,
             "kv": 0.8,
             "output_per_s": 0,
         }
         assert found["present"]["output_per_s"] == 30.0
+
+    def test_a_cache_in_two_stages_is_as_full_as_its_shorter_kind(self, db: None) -> None:
+        """Newcomers wait for it, whichever it is; of all deployments together likewise."""
+        one, other = (Deployment.objects.get(model=make_model(name)) for name in ("one", "other"))
+        staged = figures(three_bit_pages_used=180, three_bit_pages_total=200)
+        record_samples({one.id: staged, other.id: figures(pages_used=60)}, now=NOW - timedelta(seconds=5))
+        found = view(ViewFilters(), now=NOW)
+        present = found["present"]
+        assert {row["name"]: row["kv"] for row in present["deployments"]} == {"one": 0.9, "other": 0.6}
+        assert (present["pages_used"], present["pages_total"], present["kv"]) == (110, 200, 0.9)
+        assert (present["three_bit_pages_used"], present["three_bit_pages_total"]) == (180, 200)
+        assert max(value for value in found["gauges"]["kv"]["p99"] if value is not None) == 0.9
 
     def test_an_engine_that_fell_silent_adds_nothing_to_now(self, db: None) -> None:
         deployment = Deployment.objects.get(model=make_model())

@@ -390,7 +390,7 @@ class GetInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetInfoResponse(_message.Message):
-    __slots__ = ("engine_id", "version", "model", "context_tokens", "max_sequences", "page_tokens", "pages_total", "pages_free", "running", "waiting", "precision", "draft_head", "device", "weights_sha256", "features", "prefix_hit_tokens", "prompt_tokens", "completion_tokens", "steps", "drafted_tokens", "accepted_tokens", "runtime", "fingerprint", "drafted_per_position", "accepted_per_position", "saturated")
+    __slots__ = ("engine_id", "version", "model", "context_tokens", "max_sequences", "page_tokens", "pages_total", "pages_free", "running", "waiting", "precision", "draft_head", "device", "weights_sha256", "features", "prefix_hit_tokens", "prompt_tokens", "completion_tokens", "steps", "drafted_tokens", "accepted_tokens", "runtime", "fingerprint", "drafted_per_position", "accepted_per_position", "saturated", "three_bit_pages_total", "three_bit_pages_free")
     class SaturatedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -424,6 +424,8 @@ class GetInfoResponse(_message.Message):
     DRAFTED_PER_POSITION_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_PER_POSITION_FIELD_NUMBER: _ClassVar[int]
     SATURATED_FIELD_NUMBER: _ClassVar[int]
+    THREE_BIT_PAGES_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    THREE_BIT_PAGES_FREE_FIELD_NUMBER: _ClassVar[int]
     engine_id: str
     version: str
     model: str
@@ -450,7 +452,9 @@ class GetInfoResponse(_message.Message):
     drafted_per_position: _containers.RepeatedScalarFieldContainer[int]
     accepted_per_position: _containers.RepeatedScalarFieldContainer[int]
     saturated: _containers.ScalarMap[str, int]
-    def __init__(self, engine_id: _Optional[str] = ..., version: _Optional[str] = ..., model: _Optional[str] = ..., context_tokens: _Optional[int] = ..., max_sequences: _Optional[int] = ..., page_tokens: _Optional[int] = ..., pages_total: _Optional[int] = ..., pages_free: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., precision: _Optional[str] = ..., draft_head: _Optional[str] = ..., device: _Optional[str] = ..., weights_sha256: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., prefix_hit_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., steps: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., runtime: _Optional[str] = ..., fingerprint: _Optional[str] = ..., drafted_per_position: _Optional[_Iterable[int]] = ..., accepted_per_position: _Optional[_Iterable[int]] = ..., saturated: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    three_bit_pages_total: int
+    three_bit_pages_free: int
+    def __init__(self, engine_id: _Optional[str] = ..., version: _Optional[str] = ..., model: _Optional[str] = ..., context_tokens: _Optional[int] = ..., max_sequences: _Optional[int] = ..., page_tokens: _Optional[int] = ..., pages_total: _Optional[int] = ..., pages_free: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., precision: _Optional[str] = ..., draft_head: _Optional[str] = ..., device: _Optional[str] = ..., weights_sha256: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., prefix_hit_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., steps: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., runtime: _Optional[str] = ..., fingerprint: _Optional[str] = ..., drafted_per_position: _Optional[_Iterable[int]] = ..., accepted_per_position: _Optional[_Iterable[int]] = ..., saturated: _Optional[_Mapping[str, int]] = ..., three_bit_pages_total: _Optional[int] = ..., three_bit_pages_free: _Optional[int] = ...) -> None: ...
 
 class ListReceiptsRequest(_message.Message):
     __slots__ = ("after_sequence", "limit", "acknowledge_through")
