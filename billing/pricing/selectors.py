@@ -100,6 +100,19 @@ def price_history(model_name: str, organization_id: int | None = None) -> list[P
     return [_info(row) for row in rows]
 
 
+def newest_id(model_name: str) -> int:
+    """Of all versions for the model, whosever they are: what is set from now on has a higher one. 0: there is none."""
+    newest = Price.objects.filter(model=model_name).order_by("-id").values_list("id", flat=True).first()
+    return newest or 0
+
+
+def set_since(price_id: int, model_name: str, *, organization_id: int | None, currency: str) -> list[Price]:
+    """Versions with a higher id, of the list price in a currency or of one organization's price; oldest first."""
+    owner = Q(organization_id=organization_id) if organization_id else Q(organization__isnull=True)
+    rows = Price.objects.filter(owner, model=model_name, id__gt=price_id)
+    return list(rows.filter(currency=currency or currency_of(organization_id)).order_by("id"))
+
+
 def overrides(model_name: str) -> list[PriceInfo]:
     """The versions of single organizations for a model, newest first: agreed prices and discounts."""
     rows = Price.objects.filter(model=model_name, organization__isnull=False).select_related("discount__end")

@@ -13,6 +13,9 @@ from itertools import pairwise
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.utils import timezone
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
 
 from billing.errors import InvalidPrice, KeyReused
 from billing.money import MINOR_DIGITS, divide_half_even
@@ -36,7 +39,9 @@ class Figures:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if value is not None and value < 0:
-                raise InvalidPrice(name, f"{name} is {value}; a price cannot be below zero.")
+                raise InvalidPrice(
+                    name, _("%(name)s is %(value)s; a price cannot be below zero.") % {"name": name, "value": value}
+                )
 
     def less(self, basis_points: int) -> Figures:
         """Each figure lower by so much, rounded half to even."""
@@ -45,6 +50,11 @@ class Figures:
             return None if value is None else divide_half_even(value * (WHOLE - basis_points), WHOLE)
 
         return Figures(**{name: reduced(value) for name, value in asdict(self).items()})  # type: ignore[arg-type]  # None stays where it was
+
+
+def _told(moment: datetime) -> str:
+    """In the reader's zone: UTC for programs."""
+    return f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def figures_of(price: Price) -> Figures:
@@ -78,11 +88,16 @@ def set_price(
     own_currency = currency_of(organization_id)
     currency = currency or own_currency
     if currency not in MINOR_DIGITS:
-        raise InvalidPrice("currency", f"{currency!r} is not one of {', '.join(MINOR_DIGITS)}.")
+        known = ", ".join(MINOR_DIGITS)
+        raise InvalidPrice(
+            "currency", _("%(code)s is not one of %(known)s.") % {"code": repr(currency), "known": known}
+        )
     if organization_id is not None and currency != own_currency:
-        raise InvalidPrice("currency", f"The organization pays in {own_currency}; nothing is converted.")
+        raise InvalidPrice(
+            "currency", _("The organization pays in %(currency)s; nothing is converted.") % {"currency": own_currency}
+        )
     if effective_until is not None and effective_until <= effective_from:
-        raise InvalidPrice("effective_until", "A price must end after it begins.")
+        raise InvalidPrice("effective_until", _("A price must end after it begins."))
     price = _version(model, organization_id, figures, currency, effective_from, effective_until, actor_id)
     if organization_id is None:
         discounts = Discount.objects.filter(
@@ -119,7 +134,8 @@ def _version(
     if any(getattr(price, field) != value for field, value in said.items()):
         raise InvalidPrice(
             "effective_from",
-            f"{model} already has a price from {effective_from:%Y-%m-%d %H:%M:%S %Z}; pick a later date.",
+            _("%(model)s already has a price from %(moment)s; pick a later date.")
+            % {"model": model, "moment": _told(effective_from)},
         )
     return price
 
@@ -141,9 +157,12 @@ def give_discount(
     An agreed price of the organization's own beats a discount; of two discounts the one that began last counts.
     """
     if not 1 <= basis_points <= WHOLE:
-        raise InvalidPrice("basis_points", f"{basis_points} is not between 1 and {WHOLE}; 1000 is 10 %.")
+        raise InvalidPrice(
+            "basis_points",
+            _("%(given)s is not between 1 and %(whole)s; 1000 is 10 %%.") % {"given": basis_points, "whole": WHOLE},
+        )
     if effective_until is not None and effective_until <= effective_from:
-        raise InvalidPrice("effective_until", "A discount must end after it begins.")
+        raise InvalidPrice("effective_until", _("A discount must end after it begins."))
     discount, is_new = Discount.objects.get_or_create(
         key=key,
         defaults={
@@ -181,7 +200,8 @@ def end_discount(*, discount_id: int, at: datetime, reason: str, actor_id: int |
     if end is not None:
         return end
     if discount.effective_until is not None and discount.effective_until <= at:
-        raise InvalidPrice("discount", f"The discount is over since {discount.effective_until:%Y-%m-%d %H:%M %Z}.")
+        over = _("The discount is over since %(moment)s.") % {"moment": _told(discount.effective_until)}
+        raise InvalidPrice("discount", over)
     end = DiscountEnd.objects.create(discount=discount, ends_at=at, reason=reason, actor_id=actor_id)
     others = Discount.objects.filter(organization_id=discount.organization_id).exclude(id=discount.id)
     for other in others.select_related("end").order_by("-effective_from", "-id"):
@@ -227,11 +247,16 @@ def ordered_tiers(tiers: Sequence[Tier]) -> list[Tier]:
     for lower, higher in pairwise(ordered):
         if lower.from_tokens == higher.from_tokens or lower.basis_points >= higher.basis_points:
             raise InvalidPrice(
-                "tiers", f"From {higher.from_tokens:,} tokens on, the discount must be higher than below."
+                "tiers",
+                _("From %(tokens)s tokens on, the discount must be higher than below.")
+                % {"tokens": number_format(higher.from_tokens, force_grouping=True)},
             )
     for tier in ordered:
         if tier.from_tokens <= 0 or not 1 <= tier.basis_points <= WHOLE:
-            raise InvalidPrice("tiers", f"A tier begins above 0 tokens and gives 1 to {WHOLE} basis points.")
+            raise InvalidPrice(
+                "tiers",
+                _("A tier begins above 0 tokens and gives 1 to %(whole)s basis points.") % {"whole": WHOLE},
+            )
     return ordered
 
 

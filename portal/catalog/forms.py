@@ -108,6 +108,8 @@ class PriceForm(forms.Form):
         help_text=_("Empty: for good. After it the price before is in force again."),
     )
 
+    seen_price_id = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
+
     def _nano(self, name: str) -> int | None:
         text = str(self.cleaned_data[name]).strip()
         if not text:

@@ -9,13 +9,31 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from billing.pricing.models import Discount, VolumeTier
-from billing.pricing.selectors import Tier, volume_tiers
+from billing.money import format_nano
+from billing.pricing.models import Discount, Price, VolumeTier
+from billing.pricing.selectors import Tier, set_since, volume_tiers
 from billing.pricing.services import end_discount, give_discount, set_price, set_volume_tiers
 from portal.audit.services import record_event
 from portal.catalog.models import Deployment, Model
+from portal.errors import PortalError
 from portal.organizations.models import Organization
 from portal.users.models import User
+
+
+class PriceChanged(PortalError):
+    """The price was set since the one who sets it now has looked. `changes`: the versions, oldest first, and who set
+    each; None is a command of the service."""
+
+    code = "price_changed"
+
+    def __init__(self, changes: Sequence[tuple[Price, User | None]]) -> None:
+        self.changes = changes
+        price, actor = changes[-1]
+        amounts = [format_nano(amount, price.currency) for amount in (price.input_nano, price.output_nano)]
+        super().__init__(
+            f"The price was changed meanwhile, to {amounts[0]} and {amounts[1]} by {actor or 'the service'}, and is not"
+            f" set. To replace it, send {price.id} as seen_price_id."
+        )
 
 
 def _fields(row: Model | Deployment, names: list[str]) -> dict[str, Any]:
@@ -73,11 +91,17 @@ def change_price(
     effective_until: datetime | None = None,
     organization: Organization | None = None,
     currency: str = "",
+    seen_price_id: int | None = None,
 ) -> None:
     """A new version of the list price in a currency, or of one organization's in its own; earlier calls keep theirs.
 
-    Raises InvalidPrice.
+    `seen_price_id` is the newest version that the actor knows of (`pricing.selectors.newest_id`): where the same price
+    was set since, PriceChanged is raised and nothing is set. Raises InvalidPrice.
     """
+    # Of two at once the second waits here, and sees what the first has set.
+    Model.objects.select_for_update().get(id=model.id)
+    if seen_price_id is not None:
+        _refuse_unseen(model, organization, currency, seen_price_id)
     figures = {
         "input_nano": input_nano,
         "cached_input_nano": cached_input_nano,
@@ -109,6 +133,16 @@ def change_price(
             **({"effective_until": effective_until.isoformat()} if effective_until else {}),
         },
     )
+
+
+def _refuse_unseen(model: Model, organization: Organization | None, currency: str, seen_price_id: int) -> None:
+    organization_id = organization.id if organization else None
+    found = set_since(
+        seen_price_id, model.name, organization_id=organization_id, currency="" if organization else currency
+    )
+    if found:
+        people = User.objects.in_bulk({price.actor_id for price in found if price.actor_id})
+        raise PriceChanged([(price, people.get(price.actor_id or 0)) for price in found])
 
 
 @transaction.atomic

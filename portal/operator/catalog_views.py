@@ -99,7 +99,7 @@ def _model_page(request: HttpRequest, found: Model, **extra: Any) -> HttpRespons
     context = {
         "model": found,
         "form": ModelForm(instance=found),
-        "price_form": PriceForm(),
+        "price_form": PriceForm(initial={"seen_price_id": pricing.newest_id(found.name)}),
         "price": pricing.current_price(found.name, now),
         "discount_form": DiscountForm(),
         "history": pricing.price_history(found.name),
@@ -108,7 +108,7 @@ def _model_page(request: HttpRequest, found: Model, **extra: Any) -> HttpRespons
         "deployments": deployments,
         "statuses": status.read(deployment.id for deployment in deployments),
     }
-    is_refused = any(form.errors for name, form in extra.items() if name != "preview")
+    is_refused = "price_changes" in extra or any(form.errors for name, form in extra.items() if name != "preview")
     return operator_page(
         request, SECTION, "portal/operator/model.html", context | extra, status=400 if is_refused else 200
     )
@@ -137,8 +137,14 @@ def price(request: HttpRequest, model_id: int) -> HttpResponse:
                 effective_until=form.cleaned_data["effective_until"],
                 organization=form.cleaned_data["organization"],
                 currency=form.cleaned_data["currency"],
+                seen_price_id=form.cleaned_data["seen_price_id"],
                 actor=actor,
             )
+        except services.PriceChanged as error:
+            # Who sends the form again has seen what it replaces.
+            form.data = request.POST.copy()
+            form.data["seen_price_id"] = str(pricing.newest_id(found.name))
+            return _model_page(request, found, price_form=form, price_changes=error.changes)
         except InvalidPrice as error:
             form.add_error(None, str(error))
         else:

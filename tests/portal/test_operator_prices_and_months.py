@@ -72,6 +72,17 @@ def test_every_kind_of_price_is_set_and_shown(cast: Cast, model: Model, signed_i
     assert b"0.0001" in browser.get(reverse("portal:operator_model", args=[model.id])).content
 
 
+def test_a_price_for_a_taken_moment_is_refused_in_the_readers_language(
+    cast: Cast, model: Model, signed_in: Browser
+) -> None:
+    address, browser = reverse("portal:operator_price", args=[model.id]), signed_in(cast.oda)
+    form = {**FIGURES, "effective_from": f"{timezone.now() + timedelta(days=9):%Y-%m-%dT%H:%M}"}
+    assert browser.post(address, form).status_code == 302
+    taken = browser.post(address, {**form, "output_price": "21"}, headers={"accept-language": "de"})
+    assert taken.status_code == 400
+    assert f"{model.name} hat schon einen Preis ab " in taken.content.decode()
+
+
 def test_a_price_of_one_organization_is_nobody_elses(cast: Cast, model: Model, signed_in: Browser) -> None:
     form = {**FIGURES, "organization": cast.organization.slug}
     browser = signed_in(cast.oda)
@@ -429,7 +440,8 @@ def test_a_customer_who_failed_in_a_run_is_shown_with_the_reason_and_tried_again
 def test_a_run_says_what_became_of_each_customer(cast: Cast, model: Model, signed_in: Browser, calls: None) -> None:
     """Issued with number and sum, nothing to bill, month not over: one row each, by outcome, by name, by page."""
     browser, now = signed_in(cast.oda), timezone.now()
-    late = make_account(time_zone="Pacific/Honolulu")
+    # Where a month is over first: on the first of a month, last month goes on west of UTC.
+    idle = make_account(time_zone="Pacific/Kiritimati")
     run = InvoiceRun.objects.create(
         period=f"{now.replace(day=1) - timedelta(days=1):%Y-%m}", is_preview=False, started_by=cast.oda
     )
@@ -440,7 +452,7 @@ def test_a_run_says_what_became_of_each_customer(cast: Cast, model: Model, signe
     issued = Invoice.objects.get(organization=cast.organization)
     assert (rows[cast.organization.id].outcome, rows[cast.organization.id].invoice) == ("finalized", issued)
     assert issued.number in page.content.decode()
-    assert (rows[late.organization_id].outcome, rows[late.organization_id].invoice) == ("empty", None)
+    assert (rows[idle.organization_id].outcome, rows[idle.organization_id].invoice) == ("empty", None)
     counts = {each.outcome: each.count for each in page.context["outcomes"]}
     assert counts == {"finalized": 1, "empty": len(rows) - 1, "failed": 0}
 

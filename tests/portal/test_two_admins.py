@@ -1,6 +1,6 @@
 """Two admins with the same form open: the last write holds, and the audit log has both, each with what it replaced.
 
-What one removed, the other cannot remove again, and reads so on the list.
+What one removed, the other cannot remove again, and reads so on the list. A price asks first: money hangs on it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from billing.pricing.selectors import newest_id, price_history
 from portal.alerts import webhooks
 from portal.alerts.models import WebhookEndpoint
 from portal.api_keys.services import issue
@@ -108,3 +109,40 @@ def test_what_a_colleague_removed_is_told_on_the_list(
     assert second.redirect_chain == [(reverse(f"portal:{page}", args=[cast.organization.slug]), 302)]
     assert text in second.content.decode()
     assert AuditEvent.objects.count() == events
+
+
+def test_who_sets_a_price_that_was_set_meanwhile_is_told_and_asked(
+    model: Model, cast: Cast, signed_in: Browser
+) -> None:
+    address = reverse("portal:operator_price", args=[model.id])
+    seen = {"seen_price_id": newest_id(model.name)}
+    first = signed_in(cast.oda).post(address, {"input_price": "4", "output_price": "20", **seen})
+    assert first.status_code == 302
+    browser, mine = signed_in(cast.oda), {"input_price": "5", "output_price": "25"}
+    # A preview, and a price of one organization, are about something else.
+    assert browser.post(address, {**mine, **seen, "preview": "1"}).status_code == 200
+    own = browser.post(address, {**mine, **seen, "organization": cast.organization.slug})
+    assert own.status_code == 302
+    told = browser.post(address, {**mine, **seen})
+    assert told.status_code == 400
+    page = told.content.decode()
+    assert "The price was changed since this page was opened" in page
+    assert f"{cast.oda.get_full_name()} set it" in page
+    assert "input $4.00, output $20.00" in page
+    assert price_history(model.name)[0].input_nano == 4 * 10**9
+    again = {name: told.context["price_form"][name].value() for name in (*mine, *seen)}
+    assert browser.post(address, again).status_code == 302
+    assert [price.input_nano for price in price_history(model.name)][:2] == [5 * 10**9, 4 * 10**9]
+
+
+def test_a_program_that_names_what_it_has_seen_is_refused_too(model: Model, cast: Cast, signed_in: Browser) -> None:
+    address, browser = reverse("api:operator_prices", args=[model.id]), signed_in(cast.oda)
+    seen = newest_id(model.name)
+    prices = [{"input": figure, "output": "20", "seen_price_id": seen} for figure in ("4", "5")]
+    first, second = (browser.post(address, price, content_type="application/json") for price in prices)
+    assert first.status_code == 204
+    assert second.status_code == 409
+    assert second.json()["error"]["code"] == "price_changed"
+    assert f"send {newest_id(model.name)} as seen_price_id" in second.json()["error"]["message"]
+    # Who names none replaces whatever there is.
+    assert browser.post(address, {"input": "5", "output": "20"}, content_type="application/json").status_code == 204

@@ -108,6 +108,12 @@ class NewPriceSerializer(serializers.Serializer[Any]):
     organization = serializers.CharField(required=False, allow_blank=True, help_text="Slug; not sent: for everyone.")
     effective_from = serializers.DateTimeField(required=False, allow_null=True, help_text="Not sent: now.")
     effective_until = serializers.DateTimeField(required=False, allow_null=True, help_text="Not sent: for good.")
+    seen_price_id = serializers.IntegerField(
+        required=False,
+        min_value=0,
+        help_text="The highest `price_id` that you know. Where the same price was set since, nothing is set. Not sent:"
+        " whatever was set is replaced.",
+    )
 
 
 class ChangeSerializer(serializers.Serializer[Any]):

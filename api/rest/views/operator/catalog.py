@@ -123,7 +123,7 @@ class CatalogPrices(OperatorView):
 
     @extend_schema(operation_id="operator_set_price", tags=[TAG], request=NewPriceSerializer, responses={204: None})
     def post(self, request: Request, model_id: int) -> Response:
-        """Set a price from a moment on; earlier calls keep theirs."""
+        """Set a price from a moment on; earlier calls keep theirs. 409 `price_changed`: see `seen_price_id`."""
         found = rows.model(model_id)
         form = _price_form(request)
         services.change_price(
@@ -133,6 +133,7 @@ class CatalogPrices(OperatorView):
             effective_until=form.cleaned_data["effective_until"],
             organization=form.cleaned_data["organization"],
             currency=form.cleaned_data["currency"],
+            seen_price_id=form.cleaned_data["seen_price_id"],
             actor=self.person,
         )
         return Response(status=204)
