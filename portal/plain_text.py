@@ -23,14 +23,22 @@ JOINERS = "\u200c\u200d"
 def refuse_invisible(name: str) -> None:
     """A validator of forms and serializers."""
     for place, character in enumerate(name, start=1):
-        if character in JOINERS:
-            continue
-        if character in BLANK or unicodedata.category(character) in INVISIBLE:
+        if is_invisible(character):
             raise ValidationError(
                 _("Character %(place)s is invisible (U+%(code)s). Take it out: names hold only what one can see."),
                 code="invisible_character",
                 params={"place": place, "code": f"{ord(character):04X}"},
             )
+
+
+def without_invisible(name: str) -> str:
+    """A name that nobody typed here, whose reader cannot be asked to take it out. What parts its words is a space."""
+    visible = (" " if each.isspace() else each for each in name if each.isspace() or not is_invisible(each))
+    return " ".join("".join(visible).split())
+
+
+def is_invisible(character: str) -> bool:
+    return character not in JOINERS and (character in BLANK or unicodedata.category(character) in INVISIBLE)
 
 
 class NulInRequest(BadRequest):

@@ -11,6 +11,7 @@ from portal.alerts.kinds import BudgetWindow, RuleKind
 from portal.amounts import read_nano
 from portal.api_keys.models import ApiKey
 from portal.organizations.models import Project
+from portal.plain_text import refuse_invisible
 
 CHOICES = {
     "budget:day": _("Budget per day"),
@@ -114,7 +115,7 @@ class WebhookForm(forms.Form):
         widget=forms.URLInput({"placeholder": "https://example.com/hooks/tokens"}),
         help_text=_("Events are sent here by POST, signed."),
     )
-    description = forms.CharField(required=False, max_length=100)
+    description = forms.CharField(required=False, max_length=100, validators=[refuse_invisible])
 
 
 class ChangeWebhookForm(WebhookForm):

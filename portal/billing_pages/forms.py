@@ -14,6 +14,7 @@ from portal.api_keys import selectors as api_keys
 from portal.catalog import selectors as catalog
 from portal.days import DayField
 from portal.organizations.models import Organization, Project
+from portal.plain_text import refuse_invisible
 
 KEYS_OFFERED = 200
 STATUSES = {"completed": _("Completed"), "cancelled": _("Cancelled"), "failed": _("Failed"), "started": _("Running")}
@@ -94,19 +95,21 @@ class BillingDetailsForm(forms.Form):
     """Whom invoices are addressed to."""
 
     email = forms.EmailField(label=_("E-mail for invoices"), max_length=254)
-    legal_name = forms.CharField(required=False, max_length=200)
-    address_line1 = forms.CharField(required=False, max_length=200, label=_("Address"))
-    address_line2 = forms.CharField(required=False, max_length=200, label=_("Address, second line"))
-    postal_code = forms.CharField(required=False, max_length=32)
-    city = forms.CharField(required=False, max_length=120)
-    region = forms.CharField(required=False, max_length=120, label=_("State or region"))
+    legal_name = forms.CharField(required=False, max_length=200, validators=[refuse_invisible])
+    address_line1 = forms.CharField(required=False, max_length=200, label=_("Address"), validators=[refuse_invisible])
+    address_line2 = forms.CharField(
+        required=False, max_length=200, label=_("Address, second line"), validators=[refuse_invisible]
+    )
+    postal_code = forms.CharField(required=False, max_length=32, validators=[refuse_invisible])
+    city = forms.CharField(required=False, max_length=120, validators=[refuse_invisible])
+    region = forms.CharField(required=False, max_length=120, label=_("State or region"), validators=[refuse_invisible])
     country = forms.RegexField(
         r"^[A-Za-z]{2}$",
         required=False,
         help_text=_("Two letters, such as DE."),
         error_messages={"invalid": _("Enter the two-letter country code, such as DE.")},
     )
-    tax_id = forms.CharField(required=False, max_length=64, label=_("Tax number"))
+    tax_id = forms.CharField(required=False, max_length=64, label=_("Tax number"), validators=[refuse_invisible])
 
     def clean_country(self) -> str:
         return str(self.cleaned_data["country"]).upper()

@@ -9,6 +9,8 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from portal.plain_text import refuse_invisible
+
 
 class Model(models.Model):
     """`name` is the public id in the API; it is never reused for another model, since usage and prices refer to it."""
@@ -23,7 +25,7 @@ class Model(models.Model):
             )
         ],
     )
-    display_name = models.CharField(max_length=100)
+    display_name = models.CharField(max_length=100, validators=[refuse_invisible])
     description = models.TextField(blank=True)
     context_tokens = models.PositiveIntegerField(validators=[MinValueValidator(1)])
     default_max_output_tokens = models.PositiveIntegerField(validators=[MinValueValidator(1)])

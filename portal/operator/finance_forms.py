@@ -10,14 +10,22 @@ from django.utils.translation import gettext_lazy as _
 from billing.money import MINOR_DIGITS
 from portal.amounts import read_nano
 from portal.billing_pages.credit_forms import AmountField, MoneyForm
+from portal.plain_text import refuse_invisible
 
 CURRENCIES = [(currency, currency) for currency in MINOR_DIGITS]
 _DATE = {"type": "date"}
 
 
 class PromoCodeForm(forms.Form):
-    code = forms.CharField(required=False, max_length=40, help_text=_("Empty: one is made up that nobody can guess."))
-    description = forms.CharField(max_length=200, help_text=_("Stands in the ledger of whoever redeems it."))
+    code = forms.CharField(
+        required=False,
+        max_length=40,
+        validators=[refuse_invisible],
+        help_text=_("Empty: one is made up that nobody can guess."),
+    )
+    description = forms.CharField(
+        max_length=200, validators=[refuse_invisible], help_text=_("Stands in the ledger of whoever redeems it.")
+    )
     amount = AmountField(label=_("Credit"))
     currency = forms.ChoiceField(choices=CURRENCIES)
     max_redemptions = forms.IntegerField(min_value=1, max_value=1_000_000, initial=100, label=_("How many times"))
@@ -35,13 +43,15 @@ class PromoCodeForm(forms.Form):
 
 class TaxRateForm(forms.Form):
     country = forms.CharField(min_length=2, max_length=2, help_text=_("Two letters, such as DE."))
-    name = forms.CharField(max_length=40, initial="VAT", help_text=_("As invoices call it."))
+    name = forms.CharField(
+        max_length=40, initial="VAT", validators=[refuse_invisible], help_text=_("As invoices call it.")
+    )
     percent = forms.DecimalField(min_value=0, max_value=99, max_digits=7, decimal_places=4)
     effective_from = forms.DateField(label=_("From"), widget=forms.DateInput(_DATE))
 
 
 class FeeForm(MoneyForm):
-    name = forms.CharField(max_length=120, help_text=_("As the invoice calls it."))
+    name = forms.CharField(max_length=120, validators=[refuse_invisible], help_text=_("As the invoice calls it."))
     quantity = forms.IntegerField(min_value=1, max_value=1_000_000, initial=1)
     unit_amount = AmountField(label=_("Amount a month, each"))
     starts_on = forms.DateField(label=_("From"), widget=forms.DateInput(_DATE))
@@ -61,6 +71,7 @@ class ExemptionForm(forms.Form):
     tax_exemption = forms.CharField(
         required=False,
         max_length=40,
+        validators=[refuse_invisible],
         label=_("Exempt from tax because of"),
         help_text=_("Such as the number of a certificate; stands on invoices. Empty: tax is charged."),
     )

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from portal.audit.services import record_event
 from portal.organizations.models import Organization
+from portal.plain_text import without_invisible
 from portal.playground.models import SharedConversation
 from portal.users.models import User
 
@@ -58,7 +59,7 @@ def share(*, organization: Organization, body: bytes, actor: User) -> SharedConv
     except msgspec.DecodeError as error:
         raise InvalidConversation(f"This is no conversation: {error}.") from None
     asked = next((turn.content for turn in conversation.turns if turn.role == "user"), "")
-    title = " ".join((asked or conversation.system).split())[:TITLE_LENGTH] or conversation.model
+    title = without_invisible(asked or conversation.system)[:TITLE_LENGTH] or conversation.model
     with transaction.atomic():
         shared = SharedConversation.objects.create(
             organization=organization, shared_by=actor, title=title, content=msgspec.to_builtins(conversation)

@@ -11,6 +11,7 @@ from allauth.socialaccount.models import SocialLogin
 from django.http import HttpRequest
 
 from portal.client_address import text_of
+from portal.plain_text import without_invisible
 from portal.sealing import seal, unseal
 from portal.users.models import User
 
@@ -35,5 +36,5 @@ class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  
     def populate_user(self, request: HttpRequest, sociallogin: SocialLogin, data: dict[str, Any]) -> User:
         user: User = super().populate_user(request, sociallogin, data)
         parts = (data.get("first_name"), data.get("last_name"))
-        user.name = (data.get("name") or " ".join(part for part in parts if part))[:100]
+        user.name = without_invisible(data.get("name") or " ".join(part for part in parts if part))[:100]
         return user

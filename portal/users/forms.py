@@ -4,7 +4,6 @@ from django import forms
 from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
-from portal.plain_text import refuse_invisible
 from portal.users.models import User
 
 
@@ -18,8 +17,3 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscriptab
         fields = ("name", "language")
         labels = {"name": _("Your name")}
         help_texts = {"name": _("How colleagues see you in the audit log and the members list.")}
-
-    def clean_name(self) -> str:
-        name: str = self.cleaned_data["name"]
-        refuse_invisible(name)
-        return name

@@ -10,6 +10,8 @@ from django.db import models
 from django.db.models.functions import Lower
 from django.utils import timezone
 
+from portal.plain_text import refuse_invisible
+
 if TYPE_CHECKING:
     from portal.api_keys.models import ManagementKey, OperatorKey
     from portal.operator.acting import Acting
@@ -37,7 +39,7 @@ class User(AbstractBaseUser, PermissionsMixin):
     """`is_staff` makes an operator: someone who runs the service, not a member of any one organization."""
 
     email = models.EmailField("e-mail address", unique=True)
-    name = models.CharField(max_length=100, blank=True)
+    name = models.CharField(max_length=100, blank=True, validators=[refuse_invisible])
     # Empty: what the browser asks for.
     language = models.CharField(max_length=10, blank=True, default="")
     is_staff = models.BooleanField("operator", default=False)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from allauth.socialaccount.models import SocialLogin
 from django.core.exceptions import ValidationError
-from django.test import Client
+from django.forms import BaseForm
+from django.test import Client, RequestFactory
 from django.urls import reverse
 
+import portal
 from portal.api_keys.models import ApiKey
 from portal.organizations.models import Project
 from portal.plain_text import refuse_invisible
+from portal.users.adapter import SocialAccountAdapter
+from portal.users.models import User
 from tests.factories.portal import Cast
 
 Browser = Callable[..., Client]
@@ -30,6 +38,33 @@ def test_what_is_invisible_is_refused_with_its_place(code: int) -> None:
 @pytest.mark.parametrize("name", ["Łódź & Söhne", "株式会社 計算", "می\u200cخواهم", "👩\u200d💻 team", "עברית", "a b"])
 def test_letters_of_every_script_and_emoji_are_taken(name: str) -> None:
     refuse_invisible(name)
+
+
+# What fields of forms that keep a name, a description or an address on invoices are called.
+KEPT = {"name", "display_name", "description", "legal_name", "address_line1", "address_line2", "postal_code", "city"}
+KEPT |= {"region", "tax_id", "tax_exemption", "code"}
+# Models' names are ASCII, their descriptions have lines, and a code that is redeemed is compared with those that exist.
+OTHERS = {("ModelForm", "name"), ("ModelForm", "description"), ("PromoForm", "code")}
+
+
+def fields_that_keep_names() -> Iterator[tuple[str, str, list[Any]]]:
+    """Of each form of the portal: its name, the field's name, and the field's validators."""
+    modules = [each.name for each in pkgutil.walk_packages(portal.__path__, "portal.") if each.name.endswith("forms")]
+    for module in map(importlib.import_module, modules):
+        for name, form in inspect.getmembers(module, inspect.isclass):
+            if not issubclass(form, BaseForm) or form.__module__ != module.__name__:
+                continue
+            for field in KEPT & set(form.base_fields):
+                if (name, field) not in OTHERS:
+                    kept_in = getattr(form, "_meta", None)
+                    model = kept_in.model._meta.get_field(field).validators if kept_in else []
+                    yield name, field, [*form.base_fields[field].validators, *model]
+
+
+def test_every_form_that_keeps_a_name_refuses_them() -> None:
+    found = {(form, field): refuse_invisible in validators for form, field, validators in fields_that_keep_names()}
+    assert {("WebhookForm", "description"), ("BillingDetailsForm", "city"), ("ProfileForm", "name")} <= set(found)
+    assert found == dict.fromkeys(found, True)
 
 
 @pytest.mark.django_db
@@ -57,6 +92,31 @@ def test_own_name_and_a_new_organization_too(cast: Cast, signed_in: Browser) -> 
     for address in (reverse("portal:profile"), reverse("portal:organization_new")):
         answer = signed_in(cast.ada).post(address, {"name": REVERSED})
         assert "Character 8 is invisible (U+202E)" in answer.content.decode()
+
+
+@pytest.mark.django_db
+def test_of_a_webhook_and_of_the_invoices_address_too(cast: Cast, signed_in: Browser) -> None:
+    browser: Any = signed_in(cast.ada)
+    slug = cast.organization.slug
+    hook = {"url": "https://example.com/hook", "description": REVERSED}
+    details = {"email": "ada@example.com", "legal_name": REVERSED}
+    for page, fields in (("webhooks", hook), ("billing_details", details)):
+        answer = browser.post(reverse(f"portal:{page}", args=[slug]), fields)
+        assert answer.status_code == 400
+        assert "Character 8 is invisible (U+202E)" in answer.content.decode()
+    for method, path, fields in (("post", "webhooks", hook), ("patch", "billing-details", {"legal_name": REVERSED})):
+        answer = getattr(browser, method)(f"/api/organizations/{slug}/{path}", fields, "application/json")
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] in ("description", "legal_name")
+        assert "Character 8 is invisible (U+202E)" in answer.json()["error"]["message"]
+
+
+@pytest.mark.django_db
+def test_a_name_from_single_sign_on_is_kept_without_them(rf: RequestFactory) -> None:
+    """Its owner cannot be asked, and is not kept out for it."""
+    login = SocialLogin(user=User())
+    person = SocialAccountAdapter().populate_user(rf.get("/"), login, {"name": "Ada\u2028Love\u202elace\u200b"})
+    assert person.name == "Ada Lovelace"
 
 
 @pytest.mark.django_db

@@ -9,6 +9,7 @@ from rest_framework import serializers
 from api.rest.serializers.money import NanoField
 from portal.alerts.forms import CHOICES
 from portal.alerts.kinds import DeliveryState
+from portal.plain_text import refuse_invisible
 
 
 class AlertRuleSerializer(serializers.Serializer[Any]):
@@ -49,7 +50,7 @@ class AlertSerializer(serializers.Serializer[Any]):
 class WebhookSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField(read_only=True)
     url = serializers.CharField(max_length=500)
-    description = serializers.CharField(required=False, allow_blank=True, max_length=100)
+    description = serializers.CharField(required=False, allow_blank=True, max_length=100, validators=[refuse_invisible])
     is_enabled = serializers.BooleanField(required=False)
     created_at = serializers.DateTimeField(read_only=True)
 

@@ -12,6 +12,7 @@ from rest_framework import serializers
 from billing.accounts.services import LANGUAGES
 from billing.money import from_minor, to_decimal
 from portal.billing_pages.wording import reason_text
+from portal.plain_text import refuse_invisible
 
 # Groups that one answer about sums of usage gives by themselves.
 GROUPS_LIMIT = 1000
@@ -204,12 +205,16 @@ class BillingDetailsSerializer(serializers.Serializer[Any]):
     """Whom the next invoices are addressed to. Only what is sent is changed."""
 
     email = serializers.EmailField(required=False)
-    legal_name = serializers.CharField(required=False, allow_blank=True, max_length=200)
-    address_line1 = serializers.CharField(required=False, allow_blank=True, max_length=200)
-    address_line2 = serializers.CharField(required=False, allow_blank=True, max_length=200)
-    postal_code = serializers.CharField(required=False, allow_blank=True, max_length=32)
-    city = serializers.CharField(required=False, allow_blank=True, max_length=120)
-    region = serializers.CharField(required=False, allow_blank=True, max_length=120)
+    legal_name = serializers.CharField(required=False, allow_blank=True, max_length=200, validators=[refuse_invisible])
+    address_line1 = serializers.CharField(
+        required=False, allow_blank=True, max_length=200, validators=[refuse_invisible]
+    )
+    address_line2 = serializers.CharField(
+        required=False, allow_blank=True, max_length=200, validators=[refuse_invisible]
+    )
+    postal_code = serializers.CharField(required=False, allow_blank=True, max_length=32, validators=[refuse_invisible])
+    city = serializers.CharField(required=False, allow_blank=True, max_length=120, validators=[refuse_invisible])
+    region = serializers.CharField(required=False, allow_blank=True, max_length=120, validators=[refuse_invisible])
     country = serializers.CharField(required=False, allow_blank=True, max_length=2)
-    tax_id = serializers.CharField(required=False, allow_blank=True, max_length=64)
+    tax_id = serializers.CharField(required=False, allow_blank=True, max_length=64, validators=[refuse_invisible])
     language = serializers.ChoiceField(list(LANGUAGES.items()), required=False, help_text="Of invoices and reminders.")
