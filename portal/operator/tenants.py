@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import OuterRef, QuerySet, Subquery, TextChoices, Value
+from django.db.models import OuterRef, Q, QuerySet, Subquery, TextChoices, Value
 from django.db.models.functions import Coalesce, Lower
 from django.utils.translation import gettext_lazy as _
 
@@ -68,12 +68,41 @@ def tenants(filters: TenantFilters, *, now: datetime) -> QuerySet[Organization]:
     if filters.state:
         found = found.filter(**_IN_STATE[State(filters.state)])
     if filters.order == Order.NAME:
-        return found.order_by(Lower("name"), "id")
+        return found.annotate(key=Lower("name")).order_by("key", "id")
     if filters.order == Order.SPENT:
-        of_month = MonthRollup.objects.filter(start=month_start(now), organization_id=OuterRef("id"))
-        spent = Coalesce(Subquery(of_month.values("cost_nano")), Value(0))
-        return found.order_by(spent.desc(), "-id")
+        return found.annotate(key=_spent(now)).order_by("-key", "-id")
     return found
+
+
+def tenants_after(
+    filters: TenantFilters, *, after: int | None, limit: int, now: datetime
+) -> tuple[list[Organization], int | None]:
+    """So many behind the organization of this id in the order asked for, and the id to go on behind, if there are more.
+
+    By spend, who spends while pages are turned may be met twice or not at all.
+    """
+    found = tenants(filters, now=now)
+    if after is not None:
+        found = found.filter(_behind(filters, after, now))
+    rows = list(found[: limit + 1])
+    return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+
+
+def _behind(filters: TenantFilters, after: int, now: datetime) -> Q:
+    """Of what `tenants` orders by: its `key`, then the id; newest first by the id alone."""
+    last = Organization.objects.filter(id=after)
+    if filters.order == Order.NAME:
+        name = Subquery(last.values_list(Lower("name")))
+        return Q(key__gt=name) | Q(key=name, id__gt=after)
+    if filters.order == Order.SPENT:
+        spent = Subquery(last.values_list(_spent(now)))
+        return Q(key__lt=spent) | Q(key=spent, id__lt=after)
+    return Q(id__lt=after)
+
+
+def _spent(now: datetime) -> Coalesce:
+    of_month = MonthRollup.objects.filter(start=month_start(now), organization_id=OuterRef("id"))
+    return Coalesce(Subquery(of_month.values("cost_nano")), Value(0))
 
 
 def spent_this_month(organization_ids: Iterable[int], *, now: datetime) -> dict[int, int]:

@@ -218,6 +218,28 @@ class TestOrganizations:
         odd = client.get(page, {"order": "sideways", "state": "gone", "page": "-3"})
         assert odd.context["rows"] == newest
 
+    @pytest.mark.parametrize("order", ["newest", "spent", "name"])
+    def test_programs_turn_its_pages_in_the_same_order(
+        self, order: str, cast: Cast, model: Model, signed_in: Browser
+    ) -> None:
+        client, now = signed_in(cast.oda), timezone.now()
+        for name in ("beta", "Alpha", "alpha", "Beta"):
+            create_organization(owner=cast.cyd, name=name)
+        key = issue(project=cast.project, name="laptop", actor=cast.ada).api_key
+        use(key, model.name, completion_tokens=100_000, started_at=now, price_at=now)
+        take_pending(now=now)
+        shown = client.get(reverse("portal:operator_organizations"), {"order": order}).context["rows"]
+        told: list[str] = []
+        query = {"order": order, "limit": 1}
+        while True:
+            answer = client.get(reverse("api:operator_organizations"), query).json()
+            told += [each["slug"] for each in answer["data"]]
+            if answer["next"] is None:
+                break
+            query["after"] = answer["next"]
+        assert told == [each.slug for each, *_ in shown]
+        assert client.get(reverse("api:operator_organizations"), {"order": "sideways"}).status_code == 400
+
     def test_list_is_narrowed_to_a_state(self, cast: Cast, signed_in: Browser) -> None:
         client, page = signed_in(cast.oda), reverse("portal:operator_organizations")
         now, names = timezone.now(), ("active", "suspended", "closing", "closed")

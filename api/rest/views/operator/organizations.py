@@ -10,7 +10,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.rest.base import OperatorView, by_id, check_form, known_query, lists, page, read_body
+from api.rest.base import OperatorView, check_form, known_query, lists, page, read_body
 from api.rest.serializers.operator_organizations import (
     ExemptionSerializer,
     FeeEndSerializer,
@@ -51,21 +51,23 @@ class Tenants(OperatorView):
         "operator_list_organizations",
         TenantSerializer,
         tag=TAG,
-        summary="Every organization with its balance, newest first",
+        summary="Every organization with its balance",
         filters=[
             OpenApiParameter("q", str, description="Part of a name, a slug or a member's address."),
             OpenApiParameter("state", str, enum=tenants.State.values, description="All if not given."),
+            OpenApiParameter(
+                "order", str, enum=tenants.Order.values, description="Newest first if not given; spend is this month's."
+            ),
         ],
     )
     def get(self, request: Request) -> Response:
         form = TenantFilterForm(request.query_params)
-        known_query(request, "q", "state")
+        known_query(request, "q", "state", "order")
         check_form(form)
         now = timezone.now()
-        load = by_id(tenants.tenants(form.filters(), now=now))
 
         def with_money(after: int | None, limit: int) -> Any:
-            found, following = load(after, limit)
+            found, following = tenants.tenants_after(form.filters(), after=after, limit=limit, now=now)
             ids = [each.id for each in found]
             balances.update({row.organization_id: row for row in ledger.balances(ids)})
             spent.update(tenants.spent_this_month(ids, now=now))
