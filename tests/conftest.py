@@ -50,6 +50,17 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where a run gives failed tests a second try (.ci/test), name those that needed it and what failed at the first."""
+    failed = {report.nodeid for name in ("failed", "error") for report in terminalreporter.getreports(name)}
+    for report in terminalreporter.getreports("rerun"):
+        if report.nodeid not in failed:
+            terminalreporter.section(f"Passed only at the second try: {report.nodeid}", sep="_")
+            terminalreporter.write_line(report.longreprtext)
+            for title, text in report.sections:
+                terminalreporter.write_line(f"-- {title}\n{text}")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def no_network() -> Any:
     """Tests speak to this machine only; anything else is a mistake and fails by name."""
