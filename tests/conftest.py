@@ -51,7 +51,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Where a run gives failed tests a second try (.ci/test), name those that needed it and what failed at the first."""
+    """Where failed tests have a second try (.ci/test), name those that needed it and say what failed at the first."""
     failed = {report.nodeid for name in ("failed", "error") for report in terminalreporter.getreports(name)}
     for report in terminalreporter.getreports("rerun"):
         if report.nodeid not in failed:
