@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin
@@ -12,6 +13,7 @@ from django.utils.functional import cached_property
 from unfold.admin import ModelAdmin, TabularInline
 
 from billing import models as billing
+from billing.money import format_minor, format_nano, to_decimal
 
 
 class _ReadOnly:
@@ -47,8 +49,26 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]  # Django's has no t
         return int(self.object_list.order_by()[: self.COUNTED].count())  # type: ignore[attr-defined]  # a queryset here
 
 
+def _money(name: str) -> Callable[[Any], str]:
+    """A column of amounts as people write them; without a currency where the row does not say which."""
+
+    @admin.display(description=name.removesuffix("_nano").removesuffix("_minor").replace("_", " "), ordering=name)
+    def column(row: Any) -> str:
+        amount, currency = getattr(row, name), getattr(row, "currency", "")
+        if amount is None:
+            return ""
+        if name.endswith("_nano"):
+            return format_nano(amount, currency) if currency else f"{to_decimal(amount):f}"
+        return format_minor(amount, currency)
+
+    return column
+
+
 def _register(model: type[models.Model], **options: Any) -> None:
     """A read-only page; the count of all rows is not worth a scan of a large table."""
+    named = {field.name for field in model._meta.fields}
+    is_amount = {name for name in named if name.endswith("_nano") or (name.endswith("_minor") and "currency" in named)}
+    options["list_display"] = [_money(name) if name in is_amount else name for name in options["list_display"]]
     defaults: dict[str, Any] = {
         "show_full_result_count": False,
         "paginator": CappedPaginator,
@@ -126,5 +146,43 @@ _register(
     list_display=("source", "sequence", "request_id", "status", "match_class", "is_settled", "received_at"),
     list_filter=("match_class", "is_settled"),
     search_fields=("request_id",),
+    ordering=("-id",),
+)
+_register(
+    billing.TopUp,
+    list_display=("organization", "kind", "state", "amount_minor", "tax_minor", "failure", "created_at"),
+    list_filter=("state",),
+    search_fields=("organization__name", "payment_id", "session_id"),
+    ordering=("-id",),
+)
+_register(
+    billing.Refund,
+    list_display=("top_up", "state", "amount_minor", "reason", "failure", "created_at"),
+    list_filter=("state",),
+    ordering=("-id",),
+)
+_register(
+    billing.CreditNote,
+    list_display=("number", "invoice", "effect", "amount_minor", "reason", "issued_at", "push_error"),
+    search_fields=("number", "invoice__number"),
+    ordering=("-id",),
+)
+_register(
+    billing.PromoRedemption,
+    list_display=("promo_code", "organization", "redeemed_at"),
+    search_fields=("promo_code__code", "organization__name"),
+    ordering=("-id",),
+)
+_register(
+    billing.Discount,
+    list_display=("organization", "model", "percent", "effective_from", "effective_until", "reason"),
+    search_fields=("organization__name",),
+    ordering=("-id",),
+)
+_register(
+    billing.Export,
+    list_display=("organization", "kind", "format", "period", "state", "row_count", "error", "created_at"),
+    list_filter=("state",),
+    search_fields=("organization__name",),
     ordering=("-id",),
 )

@@ -188,7 +188,7 @@ def _announce(api_key: ApiKey) -> None:
 
 
 @transaction.atomic
-def revoke(*, api_key: ApiKey, actor: User | None) -> None:
+def revoke(*, api_key: ApiKey, actor: User | None, reason: str = "") -> None:
     """The gateways refuse the key and the secrets it had before within seconds. A repeat changes nothing."""
     now = timezone.now()
     if not ApiKey.objects.filter(id=api_key.id, revoked_at=None).update(revoked_at=now):
@@ -200,6 +200,7 @@ def revoke(*, api_key: ApiKey, actor: User | None) -> None:
         action="api_key.revoked",
         subject=api_key,
         label=str(api_key),
+        reason=reason,
     )
     api_key.refresh_from_db(fields=["digest"])
     _announce(api_key)
