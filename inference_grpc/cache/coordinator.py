@@ -182,8 +182,10 @@ class CacheCoordinator:
         return True
 
     def shrink(self, sequence: Sequence, tokens: int) -> None:
-        """Give back the pages behind its first `tokens` tokens, which hold nothing that counts."""
+        """Give back the pages behind its first `tokens` tokens, which hold nothing that counts, and the copies in three
+        bits that only rows there would have read."""
         kept = self.pages_for(tokens)
+        self.stale.shrink(sequence, self.stale.boundary(kept - 1))
         self.pool.release(reversed(sequence.page_ids[kept:]))
         del sequence.page_ids[kept:]
 
@@ -218,7 +220,8 @@ class CacheCoordinator:
 
     def preempt(self, sequence: Sequence) -> bool:
         """Take its memory on the device. True: it will go on from host memory; False: by computing its tokens again."""
-        # Pages that hold nothing yet need not be kept.
+        # Pages that hold nothing yet need not be kept, nor what their rows would read.
+        self.stale.shrink(sequence, self.stale.boundary(sequence.computed // self.page_tokens))
         full, stale = sequence.page_ids[: self.pages_for(sequence.computed)], sequence.three_bit_ids
         places = self.host.take_pages(len(held(full)), len(held(stale))) if full else None
         if places is None:

@@ -85,11 +85,10 @@ class StalePages:
     def demote(self, sequence: Sequence, boundary: int, fp8_ids: Listed[int]) -> list[Move]:
         """Let the sequence hold three-bit copies of its pages up to `boundary`; the moves encode those that are not
         there yet from `fp8_ids`, by page. The caller has looked at `has_room`."""
-        held = sequence.three_bit_ids
-        to_come = self._to_come(sequence, boundary)
+        copies, to_come = sequence.three_bit_ids, self._to_come(sequence, boundary)
         if not to_come:
             return []
-        held += [NO_PAGE] * (to_come.start - len(held))
+        copies += [NO_PAGE] * (to_come.start - len(copies))
         found = {page: self._copy_of(sequence, page) for page in to_come}
         for page_id in found.values():
             if page_id != NO_PAGE:
@@ -105,8 +104,14 @@ class StalePages:
                 digest = self._digest_of(sequence, page)
                 if digest is not None and self._index.add(digest, page_id):
                     self.pool.mark_findable(page_id)
-            held.append(page_id)
+            copies.append(page_id)
         return moves
+
+    def shrink(self, sequence: Sequence, boundary: int) -> None:
+        """Let go of its copies from `boundary` on. It still holds the FP8 ones that they were encoded from."""
+        kept = boundary if boundary > self.anchors else 0
+        self.pool.release(reversed(held(sequence.three_bit_ids[kept:])))
+        del sequence.three_bit_ids[kept:]
 
     def restore(self, sequence: Sequence, places: list[int]) -> list[Move]:
         """Fresh copies for what lay in `places` of host memory. The caller has looked at `pool.available`."""

@@ -82,6 +82,8 @@ class Scheduler:
     def schedule(self) -> Batch:
         """The next step; empty only when there is nothing to do. Pages for all of it are held when it returns."""
         self._waiting.steps += 1
+        if self._draft_tokens:
+            self._take_back_pages_of_drafts()
         granted, page_tokens = 0, self._cache.page_tokens
         chunks: list[Chunk] = []
         prefill = self._step_tokens  # that sequences may get pages for, the most important first
@@ -90,8 +92,6 @@ class Scheduler:
             tokens, held = self._cache.reach(sequence, prefill), len(sequence.page_ids) * page_tokens
             if tokens <= held or self._cache.extend(sequence, tokens):
                 granted += 1
-                if held - tokens >= page_tokens:  # of drafts that proved wrong
-                    self._cache.shrink(sequence, tokens)
                 if len(sequence.token_ids) - sequence.computed == 1:
                     chunks.append(Chunk(sequence, sequence.computed, 1))
                 else:
@@ -132,6 +132,14 @@ class Scheduler:
         self._cache.accept(sequence, accepted)
         self._waiting.charge(sequence.tenant, accepted)
         sequence.draft_limit = accepted + len(drafts) if drafts else min(accepted + 1, self._draft_tokens)
+
+    def _take_back_pages_of_drafts(self) -> None:
+        """Those that proved wrong, before anybody else is refused a page."""
+        page_tokens = self._cache.page_tokens
+        for sequence in self.running:
+            tokens = len(sequence.token_ids)
+            if len(sequence.page_ids) * page_tokens - tokens >= page_tokens:
+                self._cache.shrink(sequence, tokens)
 
     def _make_room_for_drafts(self, chunks: list[Chunk], budget: int) -> int:
         """On chunks that decode, as far as the budget and free pages allow; returns how many drafts there may be."""

@@ -72,6 +72,7 @@ class StepPlan:
     chunks: list[tuple[Chunk, slice]]  # each chunk's rows; those of one row, which decode, come first
     # int64: the last row of what each sampling chunk knows, then its drafts' rows; chunks in the order of the batch
     sampling_rows: torch.Tensor
+    first: int  # position that a row sees first
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +86,18 @@ class _Piece:
 
 
 def make_plan(
-    batch: Batch, *, page_tokens: int, padding_page: int, last: StepPlan | None = None, kept_tokens: int = 0
+    batch: Batch,
+    *,
+    page_tokens: int,
+    padding_page: int,
+    last: StepPlan | None = None,
+    kept_tokens: int = 0,
+    first: int = 0,
 ) -> StepPlan:
     """Orders the rows so that equal spans of decoding sequences stand together and can share a call.
 
     `last`: the plan of the step before, whose spans are taken over. `kept_tokens`: of the spans to keep from this one.
+    `first`: no row sees the positions before it.
     """
     pieces = [piece for chunk in batch.chunks for piece in _pieces(chunk)]
     pieces.sort(key=lambda piece: (piece.chunk.rows > 1, piece.span if piece.chunk.rows == 1 else 0))
@@ -103,8 +111,8 @@ def make_plan(
         token_ids += piece.chunk.token_ids(piece.start, piece.start + piece.count)
         positions += span_positions
         slots += [sequence.page_ids[p // page_tokens] * page_tokens + p % page_tokens for p in span_positions]
-        first = len(token_ids) - (piece.start + piece.count - piece.chunk.start)
-        chunk_rows[id(piece.chunk)] = piece.chunk, slice(first, len(token_ids))
+        chunk_start = len(token_ids) - (piece.start + piece.count - piece.chunk.start)
+        chunk_rows[id(piece.chunk)] = piece.chunk, slice(chunk_start, len(token_ids))
 
     position_tensor, slot_tensor = torch.tensor(positions), torch.tensor(slots)
     decoded = [group.decoding for group in last.groups if group.decoding] if last else []
@@ -114,7 +122,8 @@ def make_plan(
         count = sum(piece.count for piece in members)
         rows, row, span = slice(row, row + count), row + count, members[0].span
         page_ids = [page_id for piece in members for page_id in _span_pages(piece, page_tokens, padding_page)]
-        hidden = torch.arange(span) > position_tensor[rows, None]
+        places = torch.arange(span)
+        hidden = (places > position_tensor[rows, None]) | (places < first)
         mask = torch.zeros(count, span).masked_fill_(hidden, float("-inf"))[:, None, None, :]
         stride = len(page_ids) // len(members) * page_tokens
         decoding = None
@@ -132,6 +141,7 @@ def make_plan(
             [row for chunk in batch.chunks if chunk.samples for row in _ends(chunk, chunk_rows[id(chunk)][1])],
             dtype=torch.int64,
         ),
+        first=first,
     )
 
 
@@ -181,7 +191,7 @@ def attend(
 ) -> torch.Tensor:
     """[rows, heads * head size]"""
     if isinstance(pool, StagedPool):
-        return pool.attend(q, plan.chunks)
+        return pool.attend(q, plan.chunks, plan.first)
     _, kv_heads, shared, size = q.shape
     outputs: list[torch.Tensor] = []
     for group in plan.groups:

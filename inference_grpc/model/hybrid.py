@@ -77,7 +77,7 @@ class HybridModel:
         staging: Staging | None = None,
     ) -> None:
         """`vocabulary`: the tokens that exist; rows of the head above it are padding and never become a token.
-        `staging`: the rule of a cache in two stages. The draft layer, whose keys are not staged, is off with it."""
+        `staging`: the rule of a cache in two stages."""
         self.name = name
         self.config = config
         self.vocabulary = vocabulary or config.vocabulary
@@ -86,10 +86,10 @@ class HybridModel:
         self._weights = weights
         self._kv_format: KvFormat = kv_format
         self.staging = staging
-        self._mtp = None if staging else weights.mtp
+        self._mtp = weights.mtp
         self._frequencies = pad_lanes(config.rope.frequencies(config.rope_base))
         self._pools: list[KvPool | StagedPool | StatePool] = []
-        self._mtp_pool: KvPool | None = None
+        self._mtp_pool: KvPool | StagedPool | None = None
         # By slot: the hidden state, after the final norm, of the last token that was computed. The draft layer's next
         # row needs it, and finds it after a prefix hit as well.
         self._carried = self._host_carried = torch.empty(0)
@@ -161,9 +161,7 @@ class HybridModel:
 
         self._pools = [state_pool() if kind == "linear_attention" else pool() for kind in config.layer_kinds]
         if self._mtp is not None:
-            mtp_pool = pool()
-            assert isinstance(mtp_pool, KvPool)
-            self._mtp_pool = mtp_pool
+            self._mtp_pool = pool()
         self._carried = torch.zeros(state_slots + 1, config.hidden)
         self._host_carried = host_places(self._carried, host_states)
         self._drafted = torch.zeros_like(self._carried)
@@ -260,9 +258,8 @@ class HybridModel:
             else chunk
             for chunk in batch.chunks
         ]
-        plan = make_plan(Batch(rows), page_tokens=self._page_tokens, padding_page=self._padding_page)
-        for group in plan.groups:
-            group.mask[..., 0] = float("-inf")  # there is no hidden state before the first token
+        # There is no hidden state before the first token, so nobody looks at its place.
+        plan = make_plan(Batch(rows), page_tokens=self._page_tokens, padding_page=self._padding_page, first=1)
         row_of = {id(chunk): at.start for chunk, at in plan.chunks}
         slots = torch.tensor([chunk.sequence.state_slot for chunk, _ in plan.chunks])
         hidden = (self._drafted if batch.chunks[0].drafts else self._carried)[slots]

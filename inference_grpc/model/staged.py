@@ -70,9 +70,9 @@ class StagedPool:
         for (pool, _), new in zip(self._movable["page"], narrow.unbind(1), strict=True):
             pool[at, :, offsets] = new
 
-    def attend(self, q: torch.Tensor, chunks: Sequence[tuple[Chunk, slice]]) -> torch.Tensor:
+    def attend(self, q: torch.Tensor, chunks: Sequence[tuple[Chunk, slice]], first: int) -> torch.Tensor:
         """[rows, heads * head size] of q [rows, kv heads, query heads of one kv head, head size], whose rows are those
-        of the chunks."""
+        of the chunks and see positions from `first` on."""
         rows, kv_heads, shared, size = q.shape
         out = torch.empty(rows, kv_heads * shared * size)
         for chunk, at in chunks:
@@ -82,7 +82,7 @@ class StagedPool:
                 for ids, padding in held
             )
             heads = q[at].reshape(1, -1, kv_heads * shared, size)
-            attended = attend(heads, self.pools, fp8, three_bit, torch.tensor([chunk.start]), self.rule)
+            attended = attend(heads, self.pools, fp8, three_bit, torch.tensor([chunk.start]), self.rule, first=first)
             out[at] = attended.view(-1, kv_heads * shared * size)
         return out
 

@@ -18,11 +18,13 @@ def attend(
     staging: Staging,
     *,
     scale: float | None = None,
+    first: int = 0,
 ) -> torch.Tensor:
     """Causal attention of q [B, T, heads, D] (after norm and RoPE, not rotated) over pages; returns [B, T, heads, D].
 
-    Row t of sequence b stands at positions[b] + t and sees every token up to itself, page j in the stage that
-    `staging.is_fp8` gives for its own position. fp8_table and three_bit_table [B, pages] name the page in each pool.
+    Row t of sequence b stands at positions[b] + t and sees every token from `first` up to itself, page j in the stage
+    that `staging.is_fp8` gives for its own position. fp8_table and three_bit_table [B, pages] name the page in each
+    pool.
     """
     batch, tokens, heads, size = q.shape
     kv_heads, page_tokens = pools.keys.shape[1], pools.page_tokens
@@ -41,7 +43,7 @@ def attend(
             at = fp8_table[b, others].long()
             for each, pool in zip(read, (pools.keys, pools.values), strict=True):
                 each[others] = pool.view(torch.uint8)[at].view(pool.dtype).to(torch.float32)
-            k, v = read.transpose(1, 2).flatten(2, 3)[:, :, : position + 1]  # [kv_heads, tokens, D]
+            k, v = read.transpose(1, 2).flatten(2, 3)[:, :, first : position + 1]  # [kv_heads, tokens, D]
             rotated = (q[b, t].to(torch.float32) @ turn.T).view(kv_heads, heads // kv_heads, size)
             weights = torch.softmax(rotated @ k.transpose(1, 2) * scale, dim=-1)
             out[b, t] = ((weights @ v).view(heads, size) @ turn).to(q.dtype)

@@ -103,7 +103,7 @@ def test_choices_and_drafts_say_what_lone_texts_say(make_staged: MakeClient) -> 
     both = [text_of(events, choice) for choice in range(2)]
     assert both[0] == texts(plain, complete(LONG, **request))[0]
     drafting = make_staged(draft_tokens=2)
-    assert drafting.backend.info().draft_head.startswith("prompt"), "the draft layer's keys are not staged"
+    assert drafting.backend.info().draft_head.startswith("mtp")
     assert texts(drafting, complete(LONG, **ENDLESS)) == texts(plain, complete(LONG, **ENDLESS))
 
 
@@ -285,7 +285,7 @@ def test_the_cache_is_chosen_by_a_setting_and_two_pools_are_counted(hybrid_path:
     pools = pools_of(config, model)
     assert pools.staged is not None
     assert (pools.pages, pools.staged.three_bit_pages) == (4 * 6 + 4, 100 - 4 * 5)
-    held = sum(sum(part.nbytes for part in [each.pools]) for each in model._pools if isinstance(each, StagedPool))  # type: ignore[attr-defined]
+    held = sum(pool.pools.nbytes for pool in model._kv_pools())  # type: ignore[attr-defined]  # the draft layer's too
     assert held == pools.nbytes(model, PAGE)
     assert backend.info().context_tokens == (80 + 5) * PAGE
     text = refusal(config, model, pools, 5, pools.nbytes(model, PAGE))

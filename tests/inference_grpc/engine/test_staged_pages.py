@@ -170,8 +170,32 @@ def test_growth_beyond_the_second_pool_preempts_the_least_important() -> None:
     assert balanced(one)
 
 
+@pytest.mark.parametrize("short_first", [True, False])
+@pytest.mark.parametrize("scarce", ["three_bit", "fp8"])
+def test_nothing_gives_way_for_drafts_that_reach_over_a_border(scarce: str, short_first: bool) -> None:
+    """One page is left of one kind. A long text drafts into its fifth page, whose rows read the first one in three
+    bits; the drafts are wrong, and a short text comes to its own fifth page and ends before the long one gets there."""
+    two = staged(anchors=0, recent=4, three_bit=1 if scarce == "three_bit" else 20, step=160)
+    one = world(pages=9 if scarce == "fp8" else 40, step=160, staged=two, draft_tokens=4, right=0.0)
+    long, short = (list(range(60)), 8), (list(range(500, 563)), 3)
+    for prompt, output in (short, long) if short_first else (long, short):
+        one.add(prompt, output=output)
+    one.run()
+    assert (one.scheduler.preemptions, len(one.finished)) == (0, 2)
+    assert one.drafted > 0
+    assert balanced(one)
+
+
 REQUESTS = st.lists(
-    st.tuples(st.integers(1, 170), st.integers(1, 40), st.integers(0, 2), st.booleans()), min_size=1, max_size=6
+    st.tuples(
+        st.integers(1, 170),
+        st.integers(1, 40),
+        st.integers(0, 2),
+        st.booleans(),
+        st.one_of(st.none(), st.integers(0, 30)),
+    ),
+    min_size=1,
+    max_size=6,
 )
 
 
@@ -189,7 +213,7 @@ REQUESTS = st.lists(
     drafts=st.sampled_from([0, 4]),
 )
 def test_whatever_comes_every_row_reads_what_the_rule_says_and_no_page_is_lost(
-    requests: list[tuple[int, int, int, bool]],
+    requests: list[tuple[int, int, int, bool, int | None]],
     anchors: int,
     recent: int,
     extra: int,
@@ -214,18 +238,21 @@ def test_whatever_comes_every_row_reads_what_the_rule_says_and_no_page_is_lost(
         draft_tokens=drafts,
         right=0.6,
     )
-    for number, (tokens, output, kind, forks) in enumerate(requests):
+    aborts: dict[int, int] = {}  # by arrival: the step before which it is taken out, wherever it is by then
+    for number, (tokens, output, kind, forks, aborted) in enumerate(requests):
         output = min(output, two.longest_pages(one.cache.pool.total) * PAGE - tokens)
         prompt = [kind, *range(tokens - 1)]  # few texts, of many lengths
         leader = one.add(prompt, output=output, tenant="ada" if number % 2 else "ben")
         if forks:
             one.add(prompt, output=output, tenant=leader.tenant, leader=leader)
+        if aborted is not None:
+            aborts[leader.arrival] = one.steps + aborted
         if number % 2:
             for _ in range(3):
-                one.step()
-    one.run()
+                one.step(aborts)
+    one.run(aborts=aborts)
     assert balanced(one)
-    assert len(one.finished) == len(requests) + sum(forks for *_, forks in requests)
+    assert len(one.finished) + len(one.aborted) == len(requests) + sum(forks for _, _, _, forks, _ in requests)
 
 
 def test_pools_are_split_so_that_sequences_may_share_them_in_any_way() -> None:

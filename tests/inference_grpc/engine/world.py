@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 
@@ -10,8 +12,9 @@ from inference_grpc.cache.coordinator import CacheCoordinator
 from inference_grpc.core.batch import Batch, End
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence
-from inference_grpc.core.staged import StagedPages
+from inference_grpc.core.staged import NO_PAGE, StagedPages
 from inference_grpc.engine.scheduler import Scheduler
+from kernels.paged_attention.stage import Staging
 from tests.inference_grpc.engine.shadow import ShadowModel
 
 PAGE = 4
@@ -58,14 +61,16 @@ class World:
         )
         self.draft_tokens = draft_tokens
         self._chance, self._right = random.Random(1), right
-        self.accepted = 0
+        self.drafted = self.accepted = self.steps = 0
         self.shadow = ShadowModel(
             page_tokens=page_tokens,
             has_state=state_slots > 0,
             block_tokens=block_tokens,
             rule=staged.rule if staged else None,
         )
+        self._rule = staged.rule if staged else None
         self.finished: list[Sequence] = []
+        self.aborted: list[Sequence] = []
         self.prefill_tokens = max(prefill_tokens, block_tokens)
         self.least_tokens = max(page_tokens, block_tokens)
         self._arrivals = 0
@@ -89,7 +94,13 @@ class World:
         self.scheduler.add(sequence)
         return sequence
 
-    def step(self) -> Batch:
+    def step(self, aborts: Mapping[int, int] = MappingProxyType({})) -> Batch:
+        """`aborts`: by arrival, the step before which a sequence that is still there is taken out."""
+        for sequence in self.scheduler.sequences():
+            if aborts.get(sequence.arrival) == self.steps:
+                self.scheduler.remove(sequence)
+                self.aborted.append(sequence)
+        self.steps += 1
         batch = self.scheduler.schedule()
         self._draft(batch)
         self.check(batch)
@@ -106,6 +117,7 @@ class World:
         for chunk in batch.chunks:
             count = self._chance.randint(0, chunk.room)
             chunk.drafts = tuple(7 if self._chance.random() < self._right else 8 for _ in range(count))
+            self.drafted += count
 
     def _take(self, end: End) -> End | None:
         sequence, following = end.sequence, end.after(7)
@@ -132,10 +144,21 @@ class World:
             assert chunk.start + chunk.rows <= len(chunk.sequence.page_ids) * self.page_tokens
             assert len(chunk.drafts) <= chunk.room <= self.draft_tokens
             assert chunk.end + chunk.room < chunk.sequence.prompt_tokens + chunk.sequence.max_tokens
+        for sequence in self.scheduler.running if self._rule else []:
+            self._check_stages(sequence, self._rule)
 
-    def run(self, limit: int = 2000) -> None:
+    def _check_stages(self, sequence: Sequence, rule: Staging) -> None:
+        """It holds in three bits what rows in its pages may read, and no more: a page that wrong drafts reached into
+        has left no copy behind. What is read in FP8 from here on is held in FP8."""
+        pages = range(len(sequence.page_ids))
+        last_row = len(pages) * self.page_tokens - 1
+        stale = [page for page in pages if not rule.is_fp8(last_row, page)]
+        assert [page for page, page_id in enumerate(sequence.three_bit_ids) if page_id != NO_PAGE] == stale
+        assert all(sequence.page_ids[page] != NO_PAGE for page in pages if rule.is_fp8(sequence.computed, page))
+
+    def run(self, limit: int = 2000, aborts: Mapping[int, int] = MappingProxyType({})) -> None:
         for _ in range(limit):
             if not self.scheduler.has_work:
                 return
-            self.step()
+            self.step(aborts)
         pytest.fail("the work does not come to an end")
