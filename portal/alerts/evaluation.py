@@ -38,6 +38,8 @@ HISTORY = timedelta(days=7)
 LEAST_HOURS = 12
 FAILURES_SPAN = timedelta(minutes=15)
 LEAST_CALLS = 20
+# A call belongs to the window that it began in, and may end after it.
+LATE = timedelta(hours=1)
 
 
 def evaluate_all(*, now: datetime) -> int:
@@ -98,8 +100,17 @@ def _amount(amount_nano: int) -> str:
 
 
 def _budget(rule: AlertRule, now: datetime) -> bool:
+    """The present window; for a while after it began also the one before, whose last calls no look has seen."""
+    zone = ZoneInfo(rule.organization.time_zone)
+    start, end = window_bounds(rule.window, zone, now)
+    raised = False
+    if now - start < LATE and rule.created_at < start:
+        raised = _budget_of(rule, *window_bounds(rule.window, zone, start - timedelta(microseconds=1)))
+    return _budget_of(rule, start, end) or raised
+
+
+def _budget_of(rule: AlertRule, start: datetime, end: datetime) -> bool:
     assert rule.amount_nano is not None
-    start, end = window_bounds(rule.window, ZoneInfo(rule.organization.time_zone), now)
     spent = _spent(rule, start, end)
     crossed = [threshold for threshold in rule.thresholds if spent * 100 >= threshold * rule.amount_nano]
     if not crossed:

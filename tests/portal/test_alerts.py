@@ -21,7 +21,7 @@ from django.utils import timezone
 from portal.alerts import delivery as deliveries
 from portal.alerts import outbound, services, signatures, webhooks
 from portal.alerts.evaluation import evaluate_all, window_bounds
-from portal.alerts.kinds import DeliveryState, RuleKind
+from portal.alerts.kinds import BudgetWindow, DeliveryState, RuleKind
 from portal.alerts.models import Alert, AlertRule, WebhookDelivery, WebhookEndpoint
 from portal.alerts.outbound import TargetRefused, check_url, is_public, resolve
 from portal.api_keys.models import ApiKey
@@ -86,6 +86,28 @@ class TestBudgets:
         assert evaluate_all(now=tomorrow) == 0
         use(key, model.name, started_at=tomorrow, price_at=timezone.now(), **CALL)
         assert evaluate_all(now=tomorrow) == 1
+
+    @pytest.mark.parametrize("window", BudgetWindow)
+    def test_what_was_spent_last_is_told_when_its_window_has_ended(
+        self, window: str, cast: Cast, key: ApiKey, model: Model
+    ) -> None:
+        rule(cast, window=window, thresholds=[40, 100])
+        _, end = window_bounds(window, ZoneInfo("UTC"), timezone.now())
+        use(key, model.name, started_at=end - timedelta(seconds=1), price_at=timezone.now(), **CALL)
+        a_minute_late, an_hour_late = end + timedelta(minutes=1), end + timedelta(hours=1)
+        assert [evaluate_all(now=now) for now in (a_minute_late, a_minute_late, an_hour_late)] == [1, 0, 0]
+        assert Alert.objects.get().facts["window_end"] == end.isoformat()
+
+    def test_a_window_that_ended_before_the_rule_was_made_is_not_told(
+        self, cast: Cast, key: ApiKey, model: Model
+    ) -> None:
+        made = rule(cast, window="day", thresholds=[10])
+        midnight, _ = window_bounds("day", ZoneInfo("UTC"), timezone.now() + timedelta(days=1))
+        use(key, model.name, started_at=midnight - timedelta(seconds=1), price_at=timezone.now(), **CALL)
+        AlertRule.objects.filter(id=made.id).update(created_at=midnight + timedelta(seconds=10))
+        assert evaluate_all(now=midnight + timedelta(seconds=20)) == 0
+        AlertRule.objects.filter(id=made.id).update(created_at=midnight - timedelta(seconds=10))
+        assert evaluate_all(now=midnight + timedelta(seconds=20)) == 1
 
     def test_a_scope_counts_its_own_calls(self, cast: Cast, key: ApiKey, model: Model) -> None:
         other = issue(project=cast.project, name="other", actor=cast.ada).api_key
