@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from django.utils.formats import number_format
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
@@ -23,20 +25,36 @@ REASONS: dict[Reason, str | Promise] = {
     Reason.RECEIPT: _("Corrected by the engine's receipt %(about)s"),
     Reason.VOLUME: _("%(about)s tokens last month"),
 }
-# As they were written before there were codes.
+# As they were written before there were codes; what it is about is the group.
 _WRITTEN = {
-    "Free credit": Reason.FREE_CREDIT,
-    "Credit bought": Reason.CREDIT_BOUGHT,
-    "Auto-recharge": Reason.AUTO_RECHARGE,
-    "credit expired": Reason.CREDIT_EXPIRED,
+    Reason.FREE_CREDIT: "Free credit",
+    Reason.CREDIT_BOUGHT: "Credit bought",
+    Reason.AUTO_RECHARGE: "Auto-recharge",
+    Reason.CREDIT_EXPIRED: "credit expired",
+    Reason.PROMO_CODE: r"Code ([A-Z0-9-]+: .+)",
+    Reason.TOP_UP_TAX: r"tax of top-up (\d+)",
+    Reason.INVOICE_ROUNDING: r"rounding of invoice (\d+)",
+    Reason.INVOICE_FEES: r"fees of invoice (\d+)",
+    Reason.INVOICE_TAX: r"tax of invoice (\d+)",
+    Reason.INVOICE_PAYMENT: r"payment of invoice (\S+)",
+    Reason.CREDIT_NOTE: r"credit note (\S+: .+)",
+    Reason.RECEIPT: r"receipt (.+#\d+)",
+    Reason.VOLUME: r"([\d,]+) tokens last month",
 }
+
+
+def _parse(stored: str) -> tuple[Reason | None, str]:
+    for reason, written in _WRITTEN.items():
+        if found := re.fullmatch(written, stored):
+            return reason, "".join(found.groups())
+    return parse_reason(stored)
 
 
 def reason_text(stored: str) -> str:
     """The words of a code; what a person typed as it is."""
-    reason, about = parse_reason(_WRITTEN.get(stored, stored))
+    reason, about = _parse(stored)
     if reason is None:
         return about
     if reason is Reason.VOLUME:
-        about = number_format(int(about), force_grouping=True)
+        about = number_format(int(about.replace(",", "")), force_grouping=True)
     return str(REASONS[reason]) % {"about": about}

@@ -36,10 +36,24 @@ def test_what_a_person_typed_is_shown_as_it_is(typed: str) -> None:
     assert reason_text(typed) == typed
 
 
-def test_what_was_written_before_there_were_codes_still_has_words() -> None:
+@pytest.mark.parametrize(
+    ("written", "now"),
+    [
+        ("Free credit", Reason.FREE_CREDIT),
+        ("credit expired", Reason.CREDIT_EXPIRED),
+        ("Code HACK-26: Hack day", Reason.PROMO_CODE.about("HACK-26: Hack day")),
+        ("tax of top-up 7", Reason.TOP_UP_TAX.about(7)),
+        ("tax of invoice 7", Reason.INVOICE_TAX.about(7)),
+        ("rounding of invoice 7", Reason.INVOICE_ROUNDING.about(7)),
+        ("payment of invoice INV-000007", Reason.INVOICE_PAYMENT.about("INV-000007")),
+        ("credit note CN-000001: Outage", Reason.CREDIT_NOTE.about("CN-000001: Outage")),
+        ("receipt engine-a#17", Reason.RECEIPT.about("engine-a#17")),
+        ("1,234,567 tokens last month", Reason.VOLUME.about(1_234_567)),
+    ],
+)
+def test_what_was_written_before_there_were_codes_is_told_as_codes_are(written: str, now: str) -> None:
     with translation.override("de"):
-        assert reason_text("Free credit") == reason_text(Reason.FREE_CREDIT)
-        assert reason_text("tax of invoice 7") == "tax of invoice 7"
+        assert reason_text(written) == reason_text(now) != written
 
 
 def test_a_long_subject_is_cut_to_what_the_column_holds() -> None:
