@@ -102,7 +102,7 @@ class DocumentLine:
 
 @dataclass(frozen=True)
 class InvoiceDocument:
-    """An invoice as it is read: texts only, in the payer's language, dates in the billing zone."""
+    """An invoice as it is read: texts only, in one language, dates in the billing zone."""
 
     wording: Wording
     title: str
@@ -136,9 +136,9 @@ class InvoiceDocument:
     note: str
 
 
-def described_lines(invoice: Invoice) -> list[tuple[InvoiceLine, str]]:
+def described_lines(invoice: Invoice, language: str = "") -> list[tuple[InvoiceLine, str]]:
     """The lines with what they are for, in one query. Price versions are told apart by their date."""
-    wording, zone = Wording(invoice.language), ZoneInfo(invoice.time_zone)
+    wording, zone = Wording(language or invoice.language), ZoneInfo(invoice.time_zone)
     lines = list(invoice.lines.select_related("price"))
     versions: dict[tuple[str, str], set[int | None]] = {}
     for line in lines:
@@ -161,9 +161,12 @@ def _description(line: InvoiceLine, wording: Wording, zone: ZoneInfo, *, is_vers
     return ", ".join(parts)
 
 
-def document(invoice: Invoice) -> InvoiceDocument:
-    """The printed form; two queries, for the lines and for what was credited."""
-    wording, zone, currency = Wording(invoice.language), ZoneInfo(invoice.time_zone), invoice.currency
+def document(invoice: Invoice, language: str = "") -> InvoiceDocument:
+    """The printed form; two queries, for the lines and for what was credited.
+
+    A paper or mail is in the payer's language; a page asks for its reader's.
+    """
+    wording, zone, currency = Wording(language or invoice.language), ZoneInfo(invoice.time_zone), invoice.currency
     is_draft = invoice.status == InvoiceStatus.DRAFT
     return InvoiceDocument(
         wording=wording,
@@ -180,7 +183,7 @@ def document(invoice: Invoice) -> InvoiceDocument:
         issued=wording.day(invoice.finalized_at, zone),
         due=wording.day(invoice.due_at, zone),
         currency=currency,
-        lines=[_document_line(line, text, wording, currency) for line, text in described_lines(invoice)],
+        lines=[_document_line(line, text, wording, currency) for line, text in described_lines(invoice, language)],
         usage_exact=wording.nano(invoice.usage_nano, currency),
         subtotal=wording.minor(invoice.subtotal_minor, currency),
         credit_label=wording.say("credit" if invoice.credit_minor >= 0 else "credited"),

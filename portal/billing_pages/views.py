@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
 
 from billing.accounts import selectors as accounts
@@ -98,7 +99,7 @@ def invoice(request: HttpRequest, slug: str, invoice_id: int) -> HttpResponse:
     found = _invoice_of(member.organization, invoice_id)
     context = {
         "invoice": found,
-        "printed": invoices.document(found),
+        "printed": invoices.document(found, get_language() or ""),
         "credit_notes": invoices.credit_notes_of(found),
         "due_minor": invoices.due_minor(found),
     }

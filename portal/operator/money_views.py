@@ -9,6 +9,7 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
@@ -132,7 +133,7 @@ def invoice(request: HttpRequest, invoice_id: int) -> HttpResponse:
     access.require_operator(request.user)
     found = rows.invoice(invoice_id)
     tenant = organizations.organizations_by_id([found.organization_id])[found.organization_id]
-    context = {"invoice": found, "printed": invoice_selectors.document(found), "tenant": tenant}
+    context = {"invoice": found, "printed": invoice_selectors.document(found, get_language() or ""), "tenant": tenant}
     context["is_unclosed"] = operator.was_issued_before_close(found)
     context |= invoice_forms(found, invoice_selectors.due_minor(found))
     return operator_page(request, "operator_invoices", "portal/operator/invoice.html", context)
