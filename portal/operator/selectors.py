@@ -14,6 +14,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from billing.invoices.models import Invoice
+from billing.invoices.periods import month
 from billing.invoices.runs import Outcome
 from billing.pricing import selectors as pricing
 from billing.pricing.models import Discount
@@ -226,17 +227,20 @@ OUTCOME_LABELS: dict[str, str | Promise] = {
 
 @dataclass(frozen=True, slots=True)
 class OutcomePage:
-    """`next` is the organization behind which the next page begins; None at the end."""
+    """`next` is the organization behind which the next page begins; None at the end. `ends`: when the month is over, by
+    the time zones of the rows' accounts."""
 
     rows: list[RunOutcome]
     next: int | None
+    ends: dict[str, datetime]
 
 
 def outcome_page(
     run: InvoiceRun, *, outcome: str = "", search: str = "", after: int | None = None, limit: int
 ) -> OutcomePage:
     """What the run did with each account, in its own order; `search` is part of a name or slug. One query."""
-    found = RunOutcome.objects.filter(run=run).select_related("organization", "invoice").order_by("organization_id")
+    found = RunOutcome.objects.filter(run=run).order_by("organization_id")
+    found = found.select_related("organization__billing_account", "invoice")
     if outcome:
         found = found.filter(outcome=outcome)
     if search:
@@ -244,7 +248,12 @@ def outcome_page(
     if after is not None:
         found = found.filter(organization_id__gt=after)
     rows = list(found[: limit + 1])
-    return OutcomePage(rows[:limit], rows[limit - 1].organization_id if len(rows) > limit else None)
+    zones = {row.organization.billing_account.time_zone for row in rows}
+    return OutcomePage(
+        rows[:limit],
+        rows[limit - 1].organization_id if len(rows) > limit else None,
+        {zone: month(run.period, zone).end for zone in zones},
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -453,6 +453,7 @@ def test_a_run_says_what_became_of_each_customer(cast: Cast, model: Model, signe
     assert (rows[cast.organization.id].outcome, rows[cast.organization.id].invoice) == ("finalized", issued)
     assert issued.number in page.content.decode()
     assert (rows[idle.organization_id].outcome, rows[idle.organization_id].invoice) == ("empty", None)
+    assert "No call, fee or correction is left to bill." in page.content.decode()
     counts = {each.outcome: each.count for each in page.context["outcomes"]}
     assert counts == {"finalized": 1, "empty": len(rows) - 1, "failed": 0}
 
@@ -476,6 +477,7 @@ def test_a_month_that_is_not_over_somewhere_is_an_outcome(cast: Cast, signed_in:
     page = signed_in(cast.oda).get(reverse("portal:operator_run", args=[run.id]), {"outcome": "still_open"})
     assert {row.outcome for row in page.context["page"].rows} == {"still_open"}
     assert "Month not over there" in page.content.decode()
+    assert "by the organization's time zone (UTC)" in page.content.decode().replace("&#x27;", "'")
 
 
 def test_a_run_that_goes_on_where_it_was_killed_keeps_one_outcome_of_each(cast: Cast, calls: None) -> None:
