@@ -30,7 +30,13 @@ const operationsTables = (page, words) => {
     }
     // Whoever reads a link by keyboard keeps it.
     const focused = body.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-    body.replaceChildren(...rows);
+    // A row that is the same stays: a press on it is not lost.
+    rows.forEach((row, at) => {
+      const known = body.children[at];
+      if (!known) body.append(row);
+      else if (!known.isEqualNode(row)) known.replaceWith(row);
+    });
+    while (body.children.length > rows.length) body.lastElementChild.remove();
     if (focused) [...body.querySelectorAll("a")].find((each) => each.getAttribute("href") === focused)?.focus();
   };
 

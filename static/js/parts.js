@@ -34,6 +34,17 @@
   document.addEventListener("htmx:beforeRequest", (event) => {
     if (isPolled(event.detail.elt) && over.has(name(event.detail.elt))) event.preventDefault();
   });
+  // What is the same stays: a press on it, what is selected in it and the focus are not lost.
+  const answers = new Map();
+  document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+    if (!isPolled(detail.target)) return;
+    const part = name(detail.target);
+    if (answers.get(part) === detail.serverResponse) detail.shouldSwap = false;
+    answers.set(part, detail.serverResponse);
+  });
+  document.addEventListener("htmx:oobBeforeSwap", ({ detail }) => {
+    if (detail.target.isEqualNode(detail.fragment.firstElementChild)) detail.shouldSwap = false;
+  });
   const failed = (event) => {
     const { elt: part, target, xhr } = event.detail;
     const isLive = isPolled(part);

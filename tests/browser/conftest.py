@@ -10,11 +10,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.chromium import launch_options
 from tests.browser.seed import ENVIRONMENT, seeded_by
-from tests.browser.window import sign_in
-from tests.end_to_end.stack import Stack
+from tests.browser.window import CLICKS_WAIT, sign_in
+from tests.end_to_end.stack import PATIENCE_S, Stack
 
-# Patience costs nothing where all is well, and a busy machine may stand still for many seconds.
-TIMEOUT_MS = 90_000
+TIMEOUT_MS = PATIENCE_S * 1000
 WIDE, NARROW = 1280, 390
 
 OpenWindow = Callable[..., Page]
@@ -60,8 +59,9 @@ def open_window(browser: Browser, product: Stack) -> Iterator[OpenWindow]:
             base_url=product.portal_url, viewport={"width": width, "height": 860}, reduced_motion="reduce", **options
         )
         contexts.append(context)
+        context.set_default_timeout(TIMEOUT_MS)
+        context.add_init_script(CLICKS_WAIT)
         page = context.new_page()
-        page.set_default_timeout(TIMEOUT_MS)
         page.on("pageerror", lambda error: hear(page, str(error)))
         # The browser itself reports the status of a page or call that is refused, and htmx that of a part.
         words = ("status of", "Error Code", "response code:")

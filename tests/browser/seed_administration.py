@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.factories.portal import Cast
 
 USD = 1_000_000_000
-DEADLINE_S = 90
+DEADLINE_S = 180
 BROWSER = (
     "Mozilla/5.0 (Macintosh; Intel Mac OS X 14_5) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.5 Safari/605.1.15"
 )

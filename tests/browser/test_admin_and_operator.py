@@ -12,9 +12,9 @@ import openai
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import NARROW, WIDE, OpenWindow
+from tests.browser.conftest import NARROW, TIMEOUT_MS, WIDE, OpenWindow
 from tests.browser.pages import PAGES
-from tests.browser.window import download, follow, overflow
+from tests.browser.window import download, follow, overflow, submit
 from tests.end_to_end.stack import MODEL, Stack
 
 pytestmark = pytest.mark.browser
@@ -33,7 +33,7 @@ def test_an_admin_invites_limits_makes_a_key_and_exports(
     question: Any = {"model": MODEL, "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 4}
     client.chat.completions.create(**question)
     see_the_gauge_fill(page, f"batch {width}")
-    with pytest.raises(openai.RateLimitError, match="1 requests per day"):
+    with pytest.raises(openai.RateLimitError, match="1 requests per month"):
         client.chat.completions.create(**question)
     export_the_month(page, f"batch {width}")
     follow(page, "Audit log")
@@ -46,7 +46,7 @@ def invite(page: Page, email: str) -> None:
     page.get_by_role("button", name="Invite").first.click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("E-mail address").fill(email)
-    dialog.get_by_role("button", name="Send the invitation").click()
+    submit(dialog.get_by_role("button", name="Send the invitation"))
     expect(page.get_by_text(email).first).to_be_visible()
 
 
@@ -54,9 +54,9 @@ def make_key(page: Page, name: str) -> str:
     follow(page, "API keys")
     page.get_by_role("button", name="Create API key").first.click()
     page.get_by_label("Name").fill(name)
-    page.get_by_role("button", name="Create key").click()
+    submit(page.get_by_role("button", name="Create key"))
     secret = page.get_by_test_id("secret").inner_text()
-    page.get_by_role("dialog").get_by_role("button", name="Done").click()
+    submit(page.get_by_role("dialog").get_by_role("button", name="Done"))
     return secret
 
 
@@ -66,14 +66,14 @@ def limit_the_key(page: Page, name: str) -> None:
     dialog = page.get_by_role("dialog")
     option = dialog.get_by_label("Applies to").locator("option", has_text=name).first.get_attribute("value")
     dialog.get_by_label("Applies to").select_option(option)
-    dialog.get_by_label("Limits", exact=True).select_option(label="Requests per day")
+    dialog.get_by_label("Limits", exact=True).select_option(label="Requests per month")
     dialog.get_by_label("At most").fill("none")
-    dialog.get_by_role("button", name="Set the limit").click()
+    submit(dialog.get_by_role("button", name="Set the limit"))
     expect(page.locator(".field-error").filter(visible=True).first).to_be_visible()
     dialog.get_by_label("At most").fill("1")
     dialog.get_by_role("button", name="Try on last week").click()
     expect(dialog.get_by_text("No call of the last seven days comes under this limit")).to_be_visible()
-    dialog.get_by_role("button", name="Set the limit").click()
+    submit(dialog.get_by_role("button", name="Set the limit"))
     expect(page.get_by_text("The limit is set")).to_be_visible()
 
 
@@ -87,7 +87,7 @@ def export_the_month(page: Page, name: str) -> None:
     follow(page, "Exports")
     page.get_by_label("What").select_option("usage")
     page.get_by_label("Month").fill(f"{datetime.now(UTC):%Y-%m}")
-    page.get_by_role("button", name="Make the file").click()
+    submit(page.get_by_role("button", name="Make the file"))
     expect(page.get_by_text("The export is being made")).to_be_visible()
     expect(page.locator("#exports .spinner")).to_have_count(0)
     expect(page.locator("#exports").get_by_text("Ready").first).to_be_visible()
@@ -110,14 +110,14 @@ def test_an_operator_ends_a_month(width: int, months_back: int, open_window: Ope
     if older.count():
         older.click()
     page.get_by_label("Month").fill(period)
-    page.get_by_role("button", name="Close the month").click()
+    submit(page.get_by_role("button", name="Close the month"))
     expect(page.get_by_text(f"{period} is closed.").first).to_be_visible()
 
     follow(page, "Invoice run")
     page.get_by_label("Month").fill(period)
     page.wait_for_url(re.compile(f"period={period}"))
     page.get_by_role("button", name=f"Run {period}").click()
-    page.get_by_role("dialog").get_by_role("button", name="Run the month").click()
+    submit(page.get_by_role("dialog").get_by_role("button", name="Run the month"))
     expect(page.get_by_text("Finished").first).to_be_visible()
     if months_back == 1:
         page.get_by_role("link", name="Analytical Engines").first.click()
@@ -132,7 +132,7 @@ def test_an_outsider_finds_none_of_it(width: int, open_window: OpenWindow, rows:
     page = open_window("cyd", width=width, refusals=(404,))
     forbidden = [each.path for each in PAGES if "{slug}" in each.path or each.path.startswith("/operator")]
     assert len(forbidden) > 30
-    answers = {path: page.request.get(path.format(**rows)).status for path in forbidden}
+    answers = {path: page.request.get(path.format(**rows), timeout=TIMEOUT_MS).status for path in forbidden}
     assert set(answers.values()) == {404}, answers
     page.goto(f"/o/{rows['slug']}/")
     expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()

@@ -3,14 +3,15 @@ change, and the audit log tells of it all, in German too."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import NARROW, WIDE, OpenWindow
 from tests.browser.seed_administration import receiver
-from tests.browser.window import follow, overflow
+from tests.browser.window import follow, overflow, submit
 
 pytestmark = pytest.mark.browser
 
@@ -26,11 +27,14 @@ def test_an_admin_at_work(width: int, open_window: OpenWindow, rows: dict[str, A
     limit_is_tried_from_its_row(page)
     chargeback_says_why_not(page)
     audit_log_tells(page, f"bot {width}")
+    reader = open_window(locale="de-DE", storage_state=page.context.storage_state())
+    reader.goto(page.url)
+    expect(reader.get_by_text(f"dee@example.com entfernte den Webhook bot {width}").first).to_be_visible()
     assert overflow(page) <= 0
 
 
-def press(page: Page, row: str, button: str) -> None:
-    page.get_by_role("row").filter(has_text=row).get_by_role("button", name=button).click()
+def button_of(page: Page, row: str, name: str) -> Locator:
+    return page.get_by_role("row").filter(has_text=row).get_by_role("button", name=name)
 
 
 def invitation_comes_and_goes(page: Page, email: str) -> None:
@@ -39,67 +43,71 @@ def invitation_comes_and_goes(page: Page, email: str) -> None:
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("E-mail address").fill(email)
     dialog.get_by_label("Viewer").check()
-    dialog.get_by_role("button", name="Send the invitation").click()
+    submit(dialog.get_by_role("button", name="Send the invitation"))
     expect(page.get_by_role("row").filter(has_text=email)).to_contain_text("Viewer")
-    press(page, email, "Send again")
+    submit(button_of(page, email, "Send again"))
     expect(page.get_by_text(f"An invitation is on its way to {email}")).to_be_visible()
-    press(page, email, "Withdraw")
-    page.get_by_role("dialog").get_by_role("button", name="Withdraw").click()
+    button_of(page, email, "Withdraw").click()
+    submit(page.get_by_role("dialog").get_by_role("button", name="Withdraw"))
     expect(page.get_by_text(f"The invitation of {email} is withdrawn")).to_be_visible()
 
 
 def webhook_is_proved(page: Page, name: str, address: str) -> None:
     follow(page, "Alerts")
     page.get_by_role("link", name="Webhooks", exact=True).click()
+    page.wait_for_url("**/alerts/webhooks")
     page.get_by_role("button", name="Add a webhook").first.click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Address").fill(address)
     dialog.get_by_label("Description").fill(name)
-    dialog.get_by_role("button", name="Add").click()
+    submit(dialog.get_by_role("button", name="Add"))
     assert page.get_by_test_id("secret").inner_text().startswith("whsec_")
     # Neither the address nor a reload makes a second one.
     assert page.url.endswith("/alerts/webhooks")
     page.reload()
     expect(page.get_by_role("row").filter(has_text=name)).to_have_count(1)
-    press(page, name, "Change")
+    button_of(page, name, "Change").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Address").fill("ftp://example.com/")
-    dialog.get_by_role("button", name="Save").click()
+    submit(dialog.get_by_role("button", name="Save"))
     expect(page.get_by_role("dialog").locator(".field-error")).to_contain_text("must begin with")
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
-    press(page, name, "Send a test")
+    submit(button_of(page, name, "Send a test"))
     # Without a reload: the page asks by itself.
     expect(page.locator("#delivery")).to_contain_text("Delivered")
     expect(page.locator("#delivery")).to_contain_text("204")
-    page.get_by_role("button", name="Send again").click()
-    expect(page.locator("#delivery")).to_contain_text("1 of 9")
+    submit(page.get_by_role("button", name="Send again"))
+    expect(page.locator("#delivery")).to_contain_text(re.compile("[1-9] of 9"))
     expect(page.locator("#delivery")).to_contain_text("Delivered")
     page.get_by_role("link", name="Deliveries", exact=True).first.click()
+    page.wait_for_url("**/alerts/deliveries")
     page.get_by_role("link", name="Webhooks", exact=True).click()
-    press(page, name, "Remove")
-    page.get_by_role("dialog").get_by_role("button", name="Remove the webhook").click()
+    page.wait_for_url("**/alerts/webhooks")
+    button_of(page, name, "Remove").click()
+    submit(page.get_by_role("dialog").get_by_role("button", name="Remove the webhook"))
     expect(page.get_by_text("The webhook is removed")).to_be_visible()
 
 
 def budget_is_watched(page: Page, typed: str, shown: str) -> None:
     page.get_by_role("link", name="Alerts", exact=True).last.click()
+    page.wait_for_url("**/alerts")
     page.get_by_role("button", name="Set an alert").first.click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Watch").select_option("failures:")
     expect(dialog.get_by_label("Amount")).to_be_hidden()
     dialog.get_by_label("Watch").select_option("budget:day")
     dialog.get_by_label("Amount").fill(typed)
-    dialog.get_by_role("button", name="Set the alert").click()
+    submit(dialog.get_by_role("button", name="Set the alert"))
     row = page.get_by_role("row").filter(has_text=f"Budget of {shown} per day")
     expect(row).to_contain_text(f"of {shown}")
     row.get_by_role("button", name="Remove").click()
-    page.get_by_role("dialog").get_by_role("button", name="Remove the alert").click()
+    submit(page.get_by_role("dialog").get_by_role("button", name="Remove the alert"))
     expect(page.get_by_text("The alert is removed")).to_be_visible()
 
 
 def limit_is_tried_from_its_row(page: Page) -> None:
     follow(page, "Limits")
-    press(page, "Spend per month", "Change")
+    button_of(page, "Spend per month", "Change").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_label("At most")).to_have_value("2")
     dialog.get_by_label("At most").fill("0.01")
@@ -112,7 +120,7 @@ def chargeback_says_why_not(page: Page) -> None:
     follow(page, "Exports")
     page.get_by_label("What").select_option("chargeback")
     expect(page.get_by_text("Only some requests")).to_be_hidden()
-    page.get_by_role("button", name="Make the file").click()
+    submit(page.get_by_role("button", name="Make the file"))
     expect(page.locator("#exports").get_by_text("is not issued yet").first).to_be_visible()
     expect(page.locator("#exports").get_by_role("button", name="Make it again").first).to_be_visible()
 
@@ -122,10 +130,3 @@ def audit_log_tells(page: Page, name: str) -> None:
     page.get_by_label("About").select_option(label="Webhooks")
     page.wait_for_url("**about=webhook**")
     expect(page.get_by_text(f"dee@example.com removed the webhook {name}").first).to_be_visible()
-    german = page.context.browser.new_context(  # type: ignore[union-attr]
-        base_url=page.url, storage_state=page.context.storage_state(), locale="de-DE"
-    )
-    reader = german.new_page()
-    reader.goto(page.url)
-    expect(reader.get_by_text(f"dee@example.com entfernte den Webhook {name}").first).to_be_visible()
-    german.close()

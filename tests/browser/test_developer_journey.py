@@ -11,15 +11,15 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NARROW, WIDE, OpenWindow
-from tests.browser.window import download, follow, sign_in, sign_out
-from tests.end_to_end.stack import MODEL, Stack
+from tests.browser.window import download, follow, sign_in, sign_out, submit
+from tests.end_to_end.stack import MODEL, PATIENCE_S, Stack
 
 pytestmark = pytest.mark.browser
 
 PASSWORD = "correct horse battery"
 QUESTION = "What is the capital of France?"
-# Two minutes are promised; the calls of a slow machine are not what is measured here.
-PROMISED_S = 120
+# Two minutes are promised to a person. What a machine takes is written down, and no promise of the product's.
+MOST_PAGES = 12
 
 
 @pytest.mark.parametrize(("width", "email"), [(WIDE, "grace@example.com"), (NARROW, "hedy@example.com")])
@@ -27,13 +27,14 @@ def test_from_sign_up_to_the_invoice(
     width: int, email: str, open_window: OpenWindow, product: Stack, record_property: pytest.RecordProperty
 ) -> None:
     page = open_window(width=width)
+    seen: list[str] = []
+    page.on("framenavigated", lambda frame: seen.append(frame.url))
     began = time.monotonic()
     sign_up(page, email)
     secret = make_key(page)
     call_with(secret, product)
-    took_s = time.monotonic() - began
-    record_property("sign_up_to_first_token_s", round(took_s, 1))
-    assert took_s < PROMISED_S
+    record_property("sign_up_to_first_token_s", round(time.monotonic() - began, 1))
+    assert len(seen) <= MOST_PAGES, seen
     try_the_playground(page)
     cost = costs_of_both_calls(page)
     balance = balance_of(page)
@@ -54,11 +55,11 @@ def sign_up(page: Page, email: str) -> None:
     page.get_by_role("link", name="Sign up").first.click()
     page.get_by_label("E-mail").fill(email)
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign up").click()
+    submit(page.get_by_role("button", name="Sign up"))
     page.get_by_role("link", name="open the development mailbox").click()
     page.get_by_role("row", name=email).get_by_role("link").first.click()
     page.get_by_test_id("mail").get_by_role("link").first.click()
-    page.get_by_role("button", name="Yes, confirm").click()
+    submit(page.get_by_role("button", name="Yes, confirm"))
     expect(page.get_by_role("heading", name="Get started")).to_be_visible()
     expect(page.get_by_text("You have $5.00 of credit")).to_be_visible()
 
@@ -66,7 +67,7 @@ def sign_up(page: Page, email: str) -> None:
 def make_key(page: Page) -> str:
     page.get_by_role("link", name="Create a key").click()
     page.get_by_label("Name").fill("laptop")
-    page.get_by_role("button", name="Create key").click()
+    submit(page.get_by_role("button", name="Create key"))
     secret = page.get_by_test_id("secret").inner_text()
     assert re.fullmatch(r"sk-tf-[0-9A-Za-z]{46}", secret)
     expect(page.get_by_role("dialog")).to_contain_text(f'API_KEY="{secret}"')
@@ -112,8 +113,9 @@ def costs_of_both_calls(page: Page) -> Decimal:
     by_key = {}
     for key in ("laptop", "Playground"):
         row = rows.filter(has_text=key)
-        deadline = time.monotonic() + PROMISED_S
-        while "Running" in row.inner_text() and time.monotonic() < deadline:
+        deadline = time.monotonic() + PATIENCE_S
+        while "Running" in row.inner_text():
+            assert time.monotonic() < deadline, "the record is not finished"
             page.wait_for_timeout(250)
             page.reload()
         by_key[key] = row.get_by_role("cell").last.inner_text()
@@ -132,7 +134,7 @@ def balance_of(page: Page) -> Decimal:
 def preview_the_month(page: Page, email: str, cost: Decimal) -> None:
     follow(page, "Invoice run")
     period = datetime.now(UTC).strftime("%Y-%m")
-    page.get_by_role("button", name=f"Preview {period}").click()
+    submit(page.get_by_role("button", name=f"Preview {period}"))
     expect(page.get_by_text("Finished")).to_be_visible()
     page.get_by_role("link", name=f"{email.partition('@')[0]}'s organization").click()
     assert Decimal(page.get_by_test_id("usage-exact").inner_text().lstrip("$")) == cost

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.conftest import NARROW, OpenWindow
 from tests.factories.password import PASSWORD
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 
 MOST_STOPS = 160
 # Where the focus is and whether it shows; on the page itself it has nothing to show.
@@ -48,6 +48,8 @@ class Keyboard:
 
     def reach(self, target: Locator, key: str = "Tab") -> None:
         expect(target).to_be_visible()
+        # Until its scripts run, a page makes nothing of keys.
+        self.page.wait_for_load_state("domcontentloaded")
         for _ in range(MOST_STOPS):
             if target.evaluate("it => it === document.activeElement"):
                 return

@@ -6,9 +6,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenWindow
+from tests.browser.window import submit
 from tests.factories.password import PASSWORD
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 
 
 def fill(page: Page) -> None:
@@ -31,7 +32,7 @@ def expect_typed(page: Page) -> None:
 def sign_in_again(page: Page) -> None:
     page.get_by_label("E-mail").fill("dee@example.com")
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    submit(page.get_by_role("button", name="Sign in"))
 
 
 def test_nothing_typed_is_lost(open_window: OpenWindow, rows: dict[str, object]) -> None:
@@ -41,7 +42,7 @@ def test_nothing_typed_is_lost(open_window: OpenWindow, rows: dict[str, object])
     page.context.clear_cookies(name="sessionid")
     # The gauges ask every three seconds; the form is not taken away from under the reader.
     expect(page.get_by_role("dialog")).to_contain_text("You are signed out")
-    page.get_by_role("button", name="Set the limit").click()
+    submit(page.get_by_role("button", name="Set the limit"))
     expect(page.get_by_text("What you typed is kept")).to_be_visible()
     sign_in_again(page)
     expect_typed(page)
@@ -50,10 +51,10 @@ def test_nothing_typed_is_lost(open_window: OpenWindow, rows: dict[str, object])
     other = page.context.new_page()
     other.goto(f"/o/{rows['slug']}/limits")
     other.close()
-    page.get_by_role("button", name="Set the limit").click()
+    submit(page.get_by_role("button", name="Set the limit"))
     page.get_by_role("link", name="Back to the form").click()
     expect_typed(page)
-    page.get_by_role("button", name="Set the limit").click()
+    submit(page.get_by_role("button", name="Set the limit"))
     expect(page.get_by_text("The limit is set")).to_be_visible()
     page.reload()
     expect(page.get_by_role("dialog")).to_have_count(0)
@@ -66,7 +67,7 @@ def test_a_limit_that_another_admin_sets_is_told(open_window: OpenWindow, rows: 
     theirs.get_by_role("button", name="Set a limit").first.click()
     theirs.get_by_role("dialog").get_by_label("Limits").select_option("Output tokens per minute")
     theirs.get_by_role("dialog").get_by_label("At most").fill("456789")
-    theirs.get_by_role("button", name="Set the limit").click()
+    submit(theirs.get_by_role("button", name="Set the limit"))
     expect(mine.get_by_text("Limits were set or removed since")).to_be_visible()
     mine.get_by_role("link", name="Show them as they are now").click()
     expect(mine.get_by_text("456,789").first).to_be_visible()

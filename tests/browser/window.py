@@ -5,10 +5,19 @@ from __future__ import annotations
 import re
 from urllib.parse import urljoin
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.factories.password import PASSWORD
 
+# A page that is there and whose scripts are not yet takes no click: what they make of it would be lost.
+CLICKS_WAIT = """
+(() => {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync(":root { pointer-events: none !important; }");
+  document.adoptedStyleSheets = [sheet];
+  document.addEventListener("DOMContentLoaded", () => (document.adoptedStyleSheets = []));
+})();
+"""
 # Nothing is fetched, swapped in or faded, and each part has said once what it has to say.
 IS_STILL = """
 () => document.readyState === "complete" && document.fonts.status === "loaded"
@@ -18,18 +27,27 @@ IS_STILL = """
 """
 
 
+def submit(button: Locator) -> None:
+    """Press what sends a form; return when the page that answers is there.
+
+    The page that is left may say already what the next one is asked for, and a click may still meet it.
+    """
+    with button.page.expect_navigation():
+        button.click()
+
+
 def sign_in(page: Page, email: str, password: str = PASSWORD) -> None:
     """In whatever language the browser asks for."""
     page.goto("/accounts/login/")
     page.locator("input[name=login]").fill(email)
     page.locator("input[name=password]").fill(password)
-    page.locator("form:has(input[name=password]) button[type=submit]").first.click()
+    submit(page.locator("form:has(input[name=password]) button[type=submit]").first)
     page.wait_for_url(lambda address: "/accounts/login" not in address)
 
 
 def sign_out(page: Page) -> None:
     page.goto("/accounts/logout/")
-    page.get_by_role("button", name="Sign out").click()
+    submit(page.get_by_role("button", name="Sign out"))
     expect(page.get_by_role("link", name="Sign in")).to_be_visible()
 
 

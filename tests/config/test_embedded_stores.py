@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -19,11 +20,12 @@ from config.local.valkey import EmbeddedValkey
 
 
 @pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("stores")
-    for part in (path, path.parent, path.parent.parent):
-        part.chmod(0o755)
-    return path
+def folder() -> Iterator[Path]:
+    """One that everybody may enter. Not pytest's: each run of it that begins closes the folder of all runs again."""
+    with tempfile.TemporaryDirectory(prefix="tokenfactory-stores-") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
 
 
 def start(program: Program) -> subprocess.Popen[bytes]:
