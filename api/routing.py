@@ -13,13 +13,14 @@ from api.consumer import InferenceConsumer
 from api.endpoints import MODELS_PATH, Exchange, style_of
 from api.errors import ApiError
 from api.gateway import Gateway
-from api.http import Receive, Scope, Send, headers_of
+from api.http import Answer, Message, Receive, Scope, Send, headers_of
 from api.playground import PLAYGROUND_PATH, PlaygroundConsumer
 from api.protocols import chat, completions, embeddings, messages, responses
 from api.protocols.responses import compact
 from api.responses_store.consumer import ResponsesConsumer
 from api.responses_store.socket import ResponsesSocket
 from api.responses_store.views import count_input_tokens, handlers_of
+from billing.usage.request_ids import new_request_id
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class Application:
             return
         is_ours = path.startswith("/v1/") or path in ("/v1", HEALTH_PATH, PLAYGROUND_PATH)
         if not is_ours or (path in DJANGO_PATHS and method in ("GET", "HEAD")):
-            await self._django(scope, receive, send)
+            await self._by_django(scope, receive, send)
             return
         await self.gateway.ensure_started()
         if method == "POST" and (dialect := INFERENCE.get(path)) is not None:
@@ -95,6 +96,19 @@ class Application:
             await PlaygroundConsumer(self.gateway, chat)(scope, receive, send)
         else:
             await self._small(Exchange(self.gateway, scope, receive, send, style_of(path, headers_of(scope))))
+
+    async def _by_django(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Django is silent where a body breaks off; a caller that is still there is told."""
+        has_begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        await self._django(scope, receive, watched)
+        if not has_begun:
+            await Answer(send, headers_of(scope), str(new_request_id()), "openai").refuse_broken_body()
 
     async def _small(self, exchange: Exchange) -> None:
         path, method = exchange.scope["path"], exchange.scope["method"]

@@ -70,7 +70,7 @@ def test_what_is_no_request_is_refused(account: Account, name: str) -> None:
     assert account.records() == []
 
 
-@pytest.mark.parametrize("target", [CHAT, "/v1/messages/count_tokens"])
+@pytest.mark.parametrize("target", [CHAT, "/v1/messages/count_tokens", "/api/organizations", "/accounts/login/"])
 def test_a_body_that_breaks_off_is_refused_in_words(account: Account, target: str) -> None:
     status, body = post(account, "Host: x", "Transfer-Encoding: chunked", body=b"zz\r\nabc\r\n0\r\n\r\n", target=target)
     assert status == 400
