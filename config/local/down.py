@@ -10,7 +10,7 @@ import time
 from config.local.location import var_dir
 from config.local.state import RunFolder
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 180.0
 
 
 def main() -> int:

@@ -92,7 +92,6 @@ class Plan:
                 "ENGINE_JOURNAL_DIR": str(self.var_dir / "engine"),
                 "ENGINE_METRICS_PORT": str(metrics_port),
             },
-            ready_timeout_s=300,
             stop_timeout_s=30,
         )
 

@@ -80,7 +80,6 @@ class EmbeddedPostgres:
             # Fast shutdown: SIGTERM would wait for every client to leave.
             stop_signal=signal.SIGINT,
             stop_timeout_s=30,
-            ready_timeout_s=120,
         )
 
     @cached_property
@@ -189,7 +188,7 @@ def works(command: list[str], run_as: int | None = None) -> bool:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
-            timeout=20,
+            timeout=120,
             cwd="/",
             user=run_as,
             group=run_as,

@@ -41,7 +41,8 @@ class Program:
     run_as: int | None = None
     stop_signal: signal.Signals = signal.SIGTERM
     stop_timeout_s: float = 15.0
-    ready_timeout_s: float = 60.0
+    # Only for what hangs: one that ends is noticed at once, and a busy machine may stand still for a long time.
+    ready_timeout_s: float = 300.0
 
 
 def free_port() -> int:

@@ -50,8 +50,9 @@ class RunFolder:
         """Become the one supervisor of this folder until this process ends; False when there is one."""
         self.path.mkdir(parents=True, exist_ok=True)
         lock = (self.path / "lock").open("a+")
-        # `is_taken` of another shell holds the lock for an instant; a supervisor holds it for good.
-        deadline = time.monotonic() + 0.5
+        # `is_taken` of another shell holds the lock for an instant, a longer one on a busy machine; a supervisor
+        # holds it for good.
+        deadline = time.monotonic() + 5
         while not try_lock(lock, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 lock.close()

@@ -31,7 +31,6 @@ class EmbeddedValkey:
             argv=[str(find_binary()), str(self._config_path)],
             is_ready=self.is_ready,
             prepare=self.prepare,
-            ready_timeout_s=60,
         )
 
     @property

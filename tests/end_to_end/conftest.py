@@ -27,7 +27,7 @@ def run(stack: Stack) -> Iterator[Stack]:
     try:
         yield stack
     finally:
-        stack.stop()
+        assert stack.stop() == 0
 
 
 @pytest.fixture(scope="session")

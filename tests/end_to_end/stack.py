@@ -123,17 +123,18 @@ class Stack:
         return state.programs[name].pid
 
     def kill(self, name: str) -> int:
-        """kill -9; the process id that is gone."""
-        pid = self.pid(name)
+        """kill -9; the process id that is gone. One that another's end has ended too is awaited first."""
+        pid = self.await_successor(name, 0)
         os.kill(pid, signal.SIGKILL)
         return pid
 
-    def await_successor(self, name: str, old_pid: int, timeout_s: float = PATIENCE_S) -> None:
+    def await_successor(self, name: str, old_pid: int, timeout_s: float = PATIENCE_S) -> int:
+        """The id of the process that runs in its place, once it is ready."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             state = self.state
             if state is not None and state.programs[name].pid != old_pid and state.programs[name].state == "ready":
-                return
+                return state.programs[name].pid
             time.sleep(0.1)
         raise AssertionError(f"{name} did not come back:\n{log_tail(self.var_dir / 'logs' / f'{name}.log', 40)}")
 
