@@ -23,6 +23,8 @@ from inference_grpc.model.interface import Model
 # Tokens of the prompts; the first reaches into a second block, so that all ways of a hybrid are tried.
 _PROMPTS: Final = (70, 9, 24)
 _OUTPUT_TOKENS: Final = 12
+# Where a cache has two stages, the first text comes to where rows begin to read three bits, but not beyond this.
+_LONGEST: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +36,33 @@ class Room:
     state_slots: int
     staged: StagedPages | None = None
 
+    @property
+    def longest_prompt(self) -> int:
+        if self.staged is None:
+            return self.pages * self.page_tokens // len(_PROMPTS) - self.page_tokens - _OUTPUT_TOKENS
+        return self.staged.longest_pages(self.pages) * self.page_tokens - _OUTPUT_TOKENS
+
+    @property
+    def prompts(self) -> list[int]:
+        """Their tokens."""
+        first, *others = _PROMPTS
+        if self.staged is not None:
+            border = (self.staged.rule.anchors + self.staged.rule.recent) * self.page_tokens
+            first = max(first, min(border, _LONGEST) - _OUTPUT_TOKENS // 2)
+        return [min(tokens, self.longest_prompt) for tokens in (first, *others)]
+
+    @property
+    def step_tokens(self) -> int:
+        together = sum(self.prompts)
+        return together if self.staged is None else min(together, self.staged.step_tokens)
+
 
 def why_not(model: Model, room: Room, draft_tokens: int) -> str:
     """Why no drafts may be verified here; empty where they may."""
-    longest = room.pages * room.page_tokens // len(_PROMPTS) - room.page_tokens - _OUTPUT_TOKENS
-    if longest < 1:
+    if room.longest_prompt < 1:
         return f"{room.pages} pages of {room.page_tokens} tokens are too few to try it"
-    prompts = [[(7 * number + 3 * place) % model.vocabulary for place in range(min(tokens, longest))]
-               for number, tokens in enumerate(_PROMPTS)]  # fmt: skip
+    prompts = [[(7 * number + 3 * place) % model.vocabulary for place in range(tokens)]
+               for number, tokens in enumerate(room.prompts)]  # fmt: skip
     plain = _decode(model, room, 0, prompts, [])
     drafted = _decode(model, room, draft_tokens, prompts, plain)
     for number, (expected, found) in enumerate(zip(plain, drafted, strict=True)):
@@ -67,7 +88,7 @@ def _decode(
     scheduler = Scheduler(
         cache,
         max_sequences=len(prompts),
-        prefill_tokens=sum(map(len, prompts)),
+        prefill_tokens=room.step_tokens,
         block_tokens=model.block_tokens,
         draft_tokens=draft_tokens,
     )

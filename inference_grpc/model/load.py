@@ -24,7 +24,7 @@ from inference_grpc.model.hybrid_weights import matrix_names as hybrid_matrix_na
 from inference_grpc.model.interface import Model
 from inference_grpc.model.linear import Numerics, Precision, packs_itself
 from inference_grpc.model.llama import LlamaModel
-from inference_grpc.model.memory import KvFormat
+from inference_grpc.model.memory import KvFormat, cache_format
 from inference_grpc.model.packed_cache import Kept, PackedCache, key_of
 from inference_grpc.model.recipe import AS_STORED, Recipe
 from inference_grpc.model.weights import Convert, LlamaWeights, load_weights
@@ -85,7 +85,7 @@ def load_model(
     _check_vocabulary(opened, vocabulary)
     numerics = recipe.numerics("cpu", product)
     kept = _read_weights(opened, recipe, numerics, cache if product == "float16" and packs_itself() else None, name)
-    precision = describe(recipe, kept.formats, numerics.rounds_fp8, numerics.rounds_nvfp4, product)
+    precision = describe(recipe, kept.formats, numerics, staging)
     if recipe.kv == "staged" and config.head_size & (config.head_size - 1):
         raise ModelFileError(
             f"{opened.checkpoint.path}: heads of {config.head_size} are no power of two, as a staged cache wants them."
@@ -197,16 +197,16 @@ def _unpack(opened: Opened, numerics: Numerics, convert: Convert) -> LlamaWeight
     return load_weights(opened.checkpoint, opened.config, numerics, convert)
 
 
-def describe(recipe: Recipe, formats: Counter[str], rounds_fp8: bool, rounds_nvfp4: bool, product: Precision) -> str:
+def describe(recipe: Recipe, formats: Counter[str], numerics: Numerics, staging: Staging | None) -> str:
     """In one line, for the log and GetInfo: what the operator asked for and what it means on this device."""
     if recipe == AS_STORED and not formats.keys() & {"fp8", "fp8-blocks", "nvfp4"}:
-        return product
+        return numerics.product
     parts = [f"{count} {name}" for name, count in sorted(formats.items())]
     if formats["fp8"] or formats["fp8-blocks"]:
-        parts.append("fp8 as W8A8" if rounds_fp8 else "fp8 as W8A16")
+        parts.append("fp8 as W8A8" if numerics.rounds_fp8 else "fp8 as W8A16")
     if formats["nvfp4"]:
-        parts.append("nvfp4 as W4A4" if rounds_nvfp4 else "nvfp4 as W4A16")
-    return f"{recipe.name} ({', '.join([*parts, f'kv {recipe.kv}'])})"
+        parts.append("nvfp4 as W4A4" if numerics.rounds_nvfp4 else "nvfp4 as W4A16")
+    return f"{recipe.name} ({', '.join([*parts, cache_format(recipe.kv, staging)])})"
 
 
 def weights_sha256(path: Path) -> str:

@@ -15,8 +15,16 @@ import torch
 from inference_grpc.core.batch import Move
 from inference_grpc.model.quantization import to_e4m3
 from inference_grpc.model.saturation import KEYS_VALUES
+from kernels.paged_attention.stage import Staging
 
 KvFormat = Literal["float32", "fp8", "staged"]
+
+
+def cache_format(kv: str, staging: Staging | None) -> str:
+    """As an operator reads it. The rule of a cache in two stages decides what is said, so it is told too."""
+    if staging is None:
+        return f"kv {kv}"
+    return f"kv staged {staging.anchors} + {staging.recent} pages of {staging.page_tokens}"
 
 
 def three_bit_bytes(values: int, head_size: int) -> int:

@@ -15,7 +15,7 @@ from inference_grpc.model.cuda.weights import load_device_weights
 from inference_grpc.model.errors import ModelFileError
 from inference_grpc.model.formats import Matrix, Plain
 from inference_grpc.model.hybrid_config import HybridConfig
-from inference_grpc.model.memory import KvFormat
+from inference_grpc.model.memory import KvFormat, cache_format
 from inference_grpc.model.recipe import Recipe
 from kernels.dispatch import capability
 from kernels.gates import Gates, key_of, read_gates
@@ -96,7 +96,7 @@ def load_cuda_hybrid(
         config,
         weights,
         ways,
-        precision=f"{recipe.name} ({kinds}, weights only, kv {cache})",
+        precision=f"{recipe.name} ({kinds}, weights only, {cache_format(cache, staging)})",
         vocabulary=vocabulary,
         kv_format=kv_format,
         invariant=invariant,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+import torch
 
 from inference_grpc.core.request import Request
 from inference_grpc.events import Event, Finished, TextDelta
+from inference_grpc.model.staged import StagedPool
 from inference_grpc.model.tiny import write_tiny
 from tests.inference_grpc.engine_fixtures import MakeClient
 from tests.inference_grpc.running import Client, complete, text_of, usage_of
@@ -93,6 +96,30 @@ def test_the_same_in_few_pages_in_small_chunks_and_from_found_pages(make: MakeCl
         _, again = cut.run(request)[0], cut.run(request)[0]
         assert text_of(again) == choices[0]
         assert usage_of(again).cached_tokens > 0
+
+
+@pytest.mark.parametrize("max_sequences", [1, 4])
+def test_the_start_tries_drafts_where_three_bits_begin(
+    make_client: MakeClient,
+    tiny_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    max_sequences: int,
+) -> None:
+    """Steps with drafts that read one page more in FP8 are noticed, however little room there is."""
+    attend = StagedPool.attend
+
+    def reads_late(pool: StagedPool, q: torch.Tensor, chunks: Any, first: int) -> torch.Tensor:
+        with monkeypatch.context() as patch:
+            if any(chunk.drafts for chunk, _ in chunks):
+                patch.setattr(pool, "rule", replace(pool.rule, recent=pool.rule.recent + 1))
+            return attend(pool, q, chunks, first)
+
+    monkeypatch.setattr(StagedPool, "attend", reads_late)
+    settings = STAGED | {"max_sequences": max_sequences, "kv_recent_pages": 6}
+    client = make_client(model=str(tiny_path), draft_tokens=3, **settings)
+    assert "drafting_off draft_tokens=3: logits of token" in caplog.text
+    assert client.backend.info().draft_head == "none"
 
 
 def test_what_is_aborted_among_them_changes_no_other_text(make: MakeClient) -> None:

@@ -291,5 +291,5 @@ def test_the_cache_is_chosen_by_a_setting_and_two_pools_are_counted(hybrid_path:
     text = refusal(config, model, pools, 5, pools.nbytes(model, PAGE))
     assert text is not None
     assert "in three bits (80)" in text
-    assert "kv staged" in model.precision
+    assert "kv staged 1 + 4 pages of 16" in model.precision, "what the fingerprint is made of names the rule"
     backend.close()
