@@ -25,7 +25,11 @@ class Table:
 _SERVICE = Table("billing_service_rollup", frozenset({"model"}))
 _PROJECTS = Table("billing_project_rollup", frozenset({"project_id"}), (WEEK_S, DAY_S, HOUR_S))
 _END_USERS = Table("billing_end_user_rollup", frozenset({"end_user"}))
-_USAGE = Table("billing_usage_rollup", frozenset({"project_id", "api_key_id", "model", "protocol", "status"}))
+_USAGE = Table(
+    "billing_usage_rollup",
+    frozenset({"project_id", "api_key_id", "model", "protocol", "status"}),
+    (FOUR_WEEKS_S, DAY_S, HOUR_S),
+)
 # Keys, without what else is known of their calls. It has no hours.
 _KEYS = Table("billing_key_rollup", frozenset({"project_id", "api_key_id"}), (FOUR_WEEKS_S, DAY_S))
 # The narrowest first.
@@ -96,10 +100,10 @@ class Group:
 
 
 def _moment(form: str) -> Group:
-    of_record, of_rollup = (
+    of_record, of_bucket = (
         f"to_char({column} AT TIME ZONE %(zone)s, '{form}')" for column in ("record.started_at", "rollup.start")
     )
-    return Group(of_record, of_rollup)
+    return Group(of_record, f"COALESCE(NULLIF(rolled.step, ''), {of_bucket})")
 
 
 def _column(name: str) -> Group:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -14,7 +14,7 @@ from billing.rollups import divisions
 from billing.rollups.divisions import EVERYTHING, Only
 from billing.rollups.histograms import COUNT_BITS, KIND_BITS, Latency, percentile_ms, split
 from billing.rollups.models import DAY_S, HOUR_S
-from billing.rollups.ranges import LOCAL_KEYS, by_days, by_hours, by_months, ceil, floor
+from billing.rollups.ranges import Part, array, ceil, cover, floor, steps
 
 Step = Literal["hour", "day", "month", "total"]
 Group = Literal["total", "model", "project", "api_key", "end_user"]
@@ -103,27 +103,12 @@ def over_time(
     """
     parameters: dict[str, Any] = {"organization_id": organization_id, **only.parameters}
     if group_by in ("total", "model") and only.is_of_models:
-        parts = _parts(_steps(start, end, step, ZoneInfo(time_zone)))
+        parts = _parts(start, end, step, ZoneInfo(time_zone))
         key = _KEY.format(column=_COLUMNS[group_by])
         return _from_rollups(key, keys, only, kinds, parameters | parts.parameters)
     parameters |= {"start": start, "end": end, "zone": time_zone, "form": _FORMS[step]}
     parameters |= {"unit": None if step == "total" else step}
     return _from_records(divisions.group_of(group_by, only), keys, only, kinds, parameters)
-
-
-def _steps(start: datetime, end: datetime, step: Step, zone: ZoneInfo) -> Iterator[tuple[str, datetime, datetime]]:
-    """Names and whole hours."""
-    since, until = floor(start, HOUR_S), ceil(end, HOUR_S)
-    if step == "total":
-        yield "", since, until
-        return
-    cut = {
-        "hour": lambda: by_hours(since, until),
-        "day": lambda: by_days(since, until, zone),
-        "month": lambda: by_months(since, until, zone),
-    }
-    for first, last in cut[step]():
-        yield f"{first.astimezone(zone):{LOCAL_KEYS[step]}}", ceil(first, HOUR_S), ceil(last, HOUR_S)
 
 
 @dataclass
@@ -133,32 +118,24 @@ class _Parts:
     ranges: dict[tuple[datetime, datetime, int], int] = field(default_factory=dict)
     uses: list[tuple[str, int, int]] = field(default_factory=list)
 
-    def use(self, step: str, since: datetime, until: datetime, grain_s: int, sign: int = 1) -> None:
-        if since < until:
-            part = self.ranges.setdefault((since, until, grain_s), len(self.ranges) + 1)
-            self.uses.append((step, part, sign))
+    def use(self, step: str, part: Part) -> None:
+        number = self.ranges.setdefault(part[:3], len(self.ranges) + 1)
+        self.uses.append((step, number, part.sign))
 
     @property
     def parameters(self) -> dict[str, Any]:
-        starts, ends, grains_s = ([part[place] for part in self.ranges] for place in range(3))
-        steps, parts, signs = ([use[place] for use in self.uses] for place in range(3))
+        starts, ends, grains_s = (array(part[place] for part in self.ranges) for place in range(3))
+        steps, parts, signs = (array(use[place] for use in self.uses) for place in range(3))
         return {"starts": starts, "ends": ends, "grains_s": grains_s, "steps": steps, "parts": parts, "signs": signs}
 
 
-def _parts(steps: Iterator[tuple[str, datetime, datetime]]) -> _Parts:
-    """A step is the UTC days nearest to it, with the hours that these lack and without those that are too many: at most
-    twelve on each side, which two steps share, instead of all its hours."""
+def _parts(start: datetime, end: datetime, step: Step, zone: ZoneInfo) -> _Parts:
+    """Steps of whole hours; hours at the edge of a day are read once for the two steps that share them."""
     parts = _Parts()
-    for step, since, until in steps:
-        first, last = (floor(moment + timedelta(seconds=DAY_S / 2), DAY_S) for moment in (since, until))
-        if first >= last or until - since < timedelta(hours=12):
-            parts.use(step, since, until, HOUR_S)
-            continue
-        parts.use(step, first, last, DAY_S)
-        parts.use(step, since, first, HOUR_S)
-        parts.use(step, first, since, HOUR_S, -1)
-        parts.use(step, last, until, HOUR_S)
-        parts.use(step, until, last, HOUR_S, -1)
+    first, last = floor(start, HOUR_S), ceil(end, HOUR_S)
+    for name, since, until in steps(first, last, "" if step == "total" else step, zone):
+        for part in cover(ceil(since, HOUR_S), ceil(until, HOUR_S), (DAY_S, HOUR_S)):
+            parts.use(name, part)
     return parts
 
 

@@ -46,7 +46,7 @@ class Sums(models.Model):
 
 
 class UsageRollup(Sums):
-    """By hour and day, of an organization, in the divisions that its members ask for."""
+    """By hour, day and four weeks, of an organization, in the divisions that its members ask for."""
 
     pk = models.CompositePrimaryKey(
         "organization_id", "grain_s", "start", "project_id", "api_key_id", "model", "protocol", "status"

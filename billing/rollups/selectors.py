@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from django.db import connection
 
 from billing.rollups.divisions import EVERYTHING, FIELDS, MANY, Group, Only, group_of, tables_of
-from billing.rollups.ranges import LOCAL_KEYS, Split, split
+from billing.rollups.ranges import LOCAL_KEYS, Split, array, split
 
 
 @dataclass(frozen=True)
@@ -28,60 +28,49 @@ class UsageSum:
     cost_nano: int
 
 
-_SUMS = ", ".join(f"SUM({name})::bigint" for name in FIELDS)
-_NAMED_SUMS = ", ".join(f"SUM({name})::bigint AS {name}" for name in FIELDS)
-_PARTS = """
-WITH rolled AS (
-    SELECT * FROM unnest(%(rolled_starts)s::timestamptz[], %(rolled_ends)s::timestamptz[], %(grains_s)s::int[])
-        AS rolled (since, until, grain_s)
-), raw AS (
+_SUMS = ", ".join(f"billing_sum({name})" for name in FIELDS)
+_NAMED_SUMS = ", ".join(f"billing_sum({name}) AS {name}" for name in FIELDS)
+# A partitioned table makes a statement dear to plan, however little is read of it: records are named once for the parts
+# of hours, and once for what is pending.
+_PARTS = f"""
+WITH raw AS (
     SELECT * FROM unnest(%(raw_starts)s::timestamptz[], %(raw_ends)s::timestamptz[]) AS raw (since, until)
+), adjusted AS MATERIALIZED (
+    SELECT record_id, {", ".join(f"billing_sum({name}) AS {name}" for name in FIELDS[1:])}
+      FROM billing_usage_adjustment WHERE organization_id = %(organization_id)s GROUP BY record_id
 ), parts AS (
     SELECT part.* FROM raw CROSS JOIN LATERAL (
-        SELECT {of_record} AS key, {record_fields} FROM billing_usage_record record
+        SELECT {{of_record}} AS key, {{record_fields}}
+          FROM billing_usage_record record LEFT JOIN adjusted ON adjusted.record_id = record.request_id
          WHERE record.organization_id = %(organization_id)s AND record.status <> 'started'
-           AND record.started_at >= raw.since AND record.started_at < raw.until {only_record} OFFSET 0) part
-    UNION ALL
-    SELECT {of_record}, {adjustment_fields}
-      FROM billing_usage_adjustment adjustment
-      JOIN billing_usage_record record ON record.request_id = adjustment.record_id
-      JOIN raw ON record.started_at >= raw.since AND record.started_at < raw.until
-     WHERE adjustment.organization_id = %(organization_id)s {only_record}
-    {rolled}
+           AND record.started_at >= raw.since AND record.started_at < raw.until {{only_record}} OFFSET 0) part
+    {{rolled}}
 )
-"""
-_BY_KEY = f"SELECT key, {_SUMS} FROM parts GROUP BY key ORDER BY key"  # noqa: S608 - constants only
-# The largest by cost, and all others as one row with a null key.
-_RANKED = f"""
-, grouped AS (
-    SELECT key, {_NAMED_SUMS},
-           row_number() OVER (ORDER BY SUM(cost_nano) DESC, SUM(requests) DESC, key) AS rank
-      FROM parts GROUP BY key
-)
-SELECT CASE WHEN rank <= %(limit)s THEN key END, {_SUMS}, COUNT(*) FROM grouped GROUP BY 1 ORDER BY MIN(rank)
 """  # noqa: S608 - constants only
-
-
-def _sum_of_halves(name: str) -> str:
-    """SUM of a bigint as a bigint. PostgreSQL's own makes a numeric, which takes twice as long where groups are many.
-    Exact up to 2^61 a row, and an error above."""
-    return f"((SUM(({name} >> 30)::int) << 30) + SUM(({name} & {2**30 - 1})::int))"
-
-
+# A group without requests is one of a bucket's part that was taken away.
+_GROUPED = "GROUP BY key HAVING billing_sum(requests) <> 0"
+_BY_KEY = f"SELECT key, {_SUMS} FROM parts {_GROUPED} ORDER BY key"  # noqa: S608 - constants only
+_GROUPS = f"grouped AS MATERIALIZED (SELECT key, {{sums}} FROM parts {_GROUPED})"  # noqa: S608 - constants only
+_LARGEST = "ORDER BY cost_nano DESC, requests DESC, key LIMIT %(limit)s"
+# The largest by cost, then all of them as one row, and how many there are.
+_RANKED = f"""
+, {_GROUPS.format(sums=_NAMED_SUMS)}
+(SELECT key, {", ".join(FIELDS)}, 1 FROM grouped {_LARGEST})
+UNION ALL
+SELECT NULL, {_SUMS}, COUNT(*) FROM grouped
+"""  # noqa: S608 - constants only
 # The largest by cost, with it alone, and how many there are.
 _COSTLIEST = f"""
-, grouped AS MATERIALIZED (
-    SELECT key, {_sum_of_halves("cost_nano")} AS cost_nano, {_sum_of_halves("requests")} AS requests
-      FROM parts GROUP BY key
-)
-SELECT key, cost_nano, (SELECT COUNT(*) FROM grouped)
-  FROM grouped ORDER BY cost_nano DESC, requests DESC, key LIMIT %(limit)s
+, {_GROUPS.format(sums="billing_sum(cost_nano) AS cost_nano, billing_sum(requests) AS requests")}
+SELECT key, cost_nano, (SELECT COUNT(*) FROM grouped) FROM grouped {_LARGEST}
 """  # noqa: S608 - constants only
 # A part is read by itself: an organization's rows of all time may be a hundred times as many. Grain and start are
 # compared together, as the primary key has them: the index of starts has everybody's rows.
 _FROM_ROLLUP = """
     UNION ALL
-    SELECT part.* FROM rolled {asked} CROSS JOIN LATERAL (
+    SELECT part.*
+      FROM unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[], %(grains_s)s::int[], %(signs)s::int[],
+                  %(steps)s::text[]) AS rolled (since, until, grain_s, sign, step) {asked} CROSS JOIN LATERAL (
         SELECT {of_rollup} AS key, {rollup_fields} FROM {table} rollup
          WHERE rollup.organization_id = %(organization_id)s
            AND (rollup.grain_s, rollup.start) >= (rolled.grain_s, rolled.since)
@@ -89,18 +78,20 @@ _FROM_ROLLUP = """
          {grouped_rollup} OFFSET 0) part
      WHERE rolled.grain_s = ANY(ARRAY[{grains}])
 """
+_OF_RECORD = {name: f"record.{name} + COALESCE(adjusted.{name}, 0) AS {name}" for name in FIELDS}
+_OF_RECORD["requests"] = "1::bigint AS requests"
+_OF_PENDING = {
+    name: f"CASE WHEN pending.adjustment_id IS NULL THEN record.{name} ELSE adjustment.{name} END" for name in FIELDS
+}
+_OF_PENDING["requests"] = "CASE WHEN pending.adjustment_id IS NULL THEN 1 ELSE 0 END::bigint"
 _PENDING = """
     UNION ALL
-    SELECT {of_record}, {record_fields}
-      FROM billing_rollup_pending pending JOIN billing_usage_record record ON record.request_id = pending.record_id
-      JOIN rolled ON record.started_at >= rolled.since AND record.started_at < rolled.until
-     WHERE pending.organization_id = %(organization_id)s {only_record}
-    UNION ALL
-    SELECT {of_record}, {adjustment_fields}
+    SELECT {of_record}, {pending_fields}
       FROM billing_rollup_pending pending
-      JOIN billing_usage_adjustment adjustment ON adjustment.id = pending.adjustment_id
-      JOIN billing_usage_record record ON record.request_id = adjustment.record_id
-      JOIN rolled ON record.started_at >= rolled.since AND record.started_at < rolled.until
+      LEFT JOIN billing_usage_adjustment adjustment ON adjustment.id = pending.adjustment_id
+      JOIN billing_usage_record record ON record.request_id = COALESCE(pending.record_id, adjustment.record_id)
+      JOIN unnest(%(rolled_starts)s::timestamptz[], %(rolled_ends)s::timestamptz[]) AS rolled (since, until)
+        ON record.started_at >= rolled.since AND record.started_at < rolled.until
      WHERE pending.organization_id = %(organization_id)s {only_record}
 """
 
@@ -149,10 +140,10 @@ def ranking(
             return Ranking(rows, None, 0)
         [total] = summary(*period, only=only)
         return Ranking(rows, _without(total, rows), largest.rest_count)
-    ranked = _read(*period, group, _RANKED, {"limit": limit}, only=only)
-    rows = [UsageSum(group.text(row[0]), *row[1:-1]) for row in ranked if row[0] is not None]
-    rest = next((row for row in ranked if row[0] is None), None)
-    return Ranking(rows, UsageSum("", *rest[1:-1]), rest[-1]) if rest else Ranking(rows, None, 0)
+    *ranked, of_all = _read(*period, group, _RANKED, {"limit": limit}, only=only)
+    rows = [UsageSum(group.text(row[0]), *row[1:-1]) for row in ranked]
+    rest_count = of_all[-1] - len(rows)
+    return Ranking(rows, _without(UsageSum("", *of_all[1:-1]), rows) if rest_count else None, rest_count)
 
 
 class Leaders(NamedTuple):
@@ -278,31 +269,37 @@ def _read(
         # Key by key, so that each is looked up by itself.
         "asked": f"CROSS JOIN unnest(%(among)s::{keyed.type}[]) asked (key)" if among else "",
         "only_rollup": only.where("rollup") + (f" AND {keyed.of_rollup} = asked.key" if among else ""),
-        "record_fields": ", ".join("1 AS requests" if name == "requests" else f"record.{name}" for name in fields),
-        "adjustment_fields": ", ".join("0" if name == "requests" else f"adjustment.{name}" for name in fields),
-        "rollup_fields": ", ".join(f"SUM({name})::bigint AS {name}" if adds else f"rollup.{name}" for name in fields),
+        "record_fields": ", ".join(_OF_RECORD[name] for name in fields),
+        "pending_fields": ", ".join(_OF_PENDING[name] for name in fields),
+        "rollup_fields": ", ".join(
+            f"rolled.sign * billing_sum({name}) AS {name}" if adds else f"rolled.sign * rollup.{name}"
+            for name in fields
+        ),
         "grouped_rollup": f"GROUP BY {rollup_key or 1}" if adds else "",
     }
     tables = tables_of(group, only)
     grains_s = [grain_s for of_table in tables.values() for grain_s in of_table]
-    ranges = split(start, end, step, ZoneInfo(time_zone), grains_s) if tables else Split([(start, end)], [])
+    ranges = split(start, end, step, ZoneInfo(time_zone), grains_s) if tables else Split([(start, end)], [], [])
     rolled = "".join(
         _FROM_ROLLUP.format(**parts, table=group.rows or table.name, grains=", ".join(map(str, of_table)))
         for table, of_table in tables.items()
     )
-    if ranges.rolled:
-        rolled += _PENDING.format(**parts)
+    rolled += _PENDING.format(**parts)
     with connection.cursor() as cursor:
         cursor.execute(
             _PARTS.format(**parts, rolled=rolled if ranges.rolled else "") + ending,
             {
                 "organization_id": organization_id,
                 "zone": time_zone,
-                "rolled_starts": [since for since, _, _ in ranges.rolled],
-                "rolled_ends": [until for _, until, _ in ranges.rolled],
-                "grains_s": [grain_s for _, _, grain_s in ranges.rolled],
-                "raw_starts": [since for since, _ in ranges.raw],
-                "raw_ends": [until for _, until in ranges.raw],
+                "raw_starts": array(since for since, _ in ranges.raw),
+                "raw_ends": array(until for _, until in ranges.raw),
+                "rolled_starts": array(since for since, _ in ranges.rolled),
+                "rolled_ends": array(until for _, until in ranges.rolled),
+                "starts": array(part.since for part in ranges.parts),
+                "ends": array(part.until for part in ranges.parts),
+                "grains_s": array(part.grain_s for part in ranges.parts),
+                "signs": array(part.sign for part in ranges.parts),
+                "steps": array(part.step for part in ranges.parts),
                 "among": keyed.sql_keys(keys),
                 **only.parameters,
                 **(more or {}),

@@ -12,7 +12,7 @@ from django.db import connection
 from billing.rollups.failures import NAMES
 from billing.rollups.histograms import COUNT_BITS, Latency, percentile_ms, split
 from billing.rollups.models import ALL_ORGANIZATIONS, DAY_S, HOUR_S, WEEK_S
-from billing.rollups.ranges import ceil, cover
+from billing.rollups.ranges import array, ceil, cover
 
 Group = Literal["model", "deployment", "organization"]
 
@@ -103,11 +103,12 @@ def sold_by_model(currency: str, start: datetime, end: datetime, *, grain_s: int
 # The same of projects, where nothing narrows it: there are far fewer rows, and they have weeks.
 _BUSIEST_OF_ALL = """
 SELECT organization_id
-  FROM unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[], %(grains_s)s::int[]) part (since, until, grain_s)
+  FROM unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[], %(grains_s)s::int[], %(signs)s::int[])
+       AS part (since, until, grain_s, sign)
   CROSS JOIN LATERAL (
     SELECT organization_id, completion_tokens FROM billing_project_rollup rollup
      WHERE rollup.grain_s = part.grain_s AND start >= since AND start < until OFFSET 0) found
- GROUP BY organization_id ORDER BY SUM(completion_tokens) DESC, organization_id LIMIT %(limit)s
+ GROUP BY organization_id ORDER BY billing_sum(sign * completion_tokens) DESC, organization_id LIMIT %(limit)s
 """
 
 
@@ -122,7 +123,8 @@ def _busiest(filters: ServiceFilters, start: datetime, end: datetime, grain_s: i
         grains_s = [longer for longer in (WEEK_S, DAY_S, HOUR_S) if longer >= grain_s]
         parts = list(cover(ceil(start, grain_s), ceil(end, grain_s), grains_s))
         statement = _BUSIEST_OF_ALL
-        parameters["starts"], parameters["ends"], parameters["grains_s"] = map(list, zip(*parts, strict=True))
+        starts, ends, part_grains_s, signs, _ = (array(column) for column in zip(*parts, strict=True))
+        parameters |= {"starts": starts, "ends": ends, "grains_s": part_grains_s, "signs": signs}
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         return [row[0] for row in cursor.fetchall()]

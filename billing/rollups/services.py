@@ -197,10 +197,11 @@ class _Rollup:
 
 _SERVICE = _Rollup("billing_service_rollup", "service_rows", _SERVICE_KEYS, _SERVICE_SUMS, has_histogram=True)
 _PROJECTS = _Rollup("billing_project_rollup", "project_rows", _PROJECT_KEYS, _SUMS)
+_USAGE = _Rollup("billing_usage_rollup", "usage_rows", _USAGE_KEYS, _SUMS)
 _KEYS = _Rollup("billing_key_rollup", "key_rows", _KEY_KEYS, _SUMS)
 _ROLLUPS = (
     _SERVICE,
-    _Rollup("billing_usage_rollup", "usage_rows", _USAGE_KEYS, _SUMS),
+    _USAGE,
     _PROJECTS,
     _KEYS,
     _Rollup("billing_end_user_rollup", "user_rows", _USER_KEYS, _SUMS),
@@ -271,6 +272,7 @@ _LONG = (
         _of_months,
     ),
     _grouped_days(_PROJECTS, "project_weeks", WEEK_S),
+    _grouped_days(_USAGE, "usage_four_weeks", FOUR_WEEKS_S),
     _grouped_days(_KEYS, "key_four_weeks", FOUR_WEEKS_S),
 )
 _ALL = (*_ROLLUPS, *(long.rollup for long in _LONG))

@@ -217,7 +217,9 @@ class TestRanking:
 
 class TestOverTime:
     @pytest.mark.parametrize("only", [EVERYTHING, Only(model="m"), Only(project_id=1)])
-    @pytest.mark.parametrize(("zone", "step"), [("UTC", "day"), ("Asia/Tokyo", "day"), ("UTC", "hour")])
+    @pytest.mark.parametrize(
+        ("zone", "step"), [("UTC", "day"), ("Asia/Tokyo", "day"), ("UTC", "hour"), ("Asia/Kathmandu", "hour")]
+    )
     def test_keys_and_all_other_keys_are_exact_by_step(
         self, ada: BillingAccount, only: Only, zone: str, step: str
     ) -> None:
@@ -284,8 +286,40 @@ class TestLongRanges:
         assert sum(row.cost_nano for row in rows) == total.cost_nano
         assert 1 + found.rest_count == len(selectors.summary(ada.organization_id, start, end, group))
 
+    @pytest.mark.parametrize("days", [(80, 3), (62, 20), (45, 0)])
+    def test_what_a_bucket_has_too_much_is_taken_away(self, ada: BillingAccount, days: tuple[int, int]) -> None:
+        """Of keys that are used outside the range alone, nothing is left; calls that are pending count once."""
+        prices = [make_price(model, at=EVE - timedelta(days=300)) for model in ("m", "n")]
+
+        def call_every(hours: int, **keys: int) -> None:
+            for number in range(0, 100 * 24, hours):
+                started_at = EVE - timedelta(hours=number, minutes=number % 50)
+                status = ("completed", "failed")[number % 3 == 0]
+                chosen = {"project_id": number % 3 + 1, "api_key_id": number % 5 + 1, **keys}
+                make_calls(ada, prices[number % 2], started_at=started_at, status=status, **chosen)
+
+        call_every(31)
+        start, end = (EVE - timedelta(days=number, minutes=13) for number in days)
+        for outside in (start - timedelta(minutes=1), start - timedelta(days=2), end + timedelta(seconds=1)):
+            make_calls(ada, prices[0], started_at=outside, api_key_id=9, project_id=9)
+        services.take_pending(now=NOW)
+        call_every(97, api_key_id=6)
+        for only in (EVERYTHING, Only(model="m"), Only(statuses=("failed",)), Only(project_id=1)):
+            chosen = {name: getattr(only, name) for name in only.columns - {"status"}}
+            chosen |= {"status__in": only.statuses} if only.statuses else {}
+            records = UsageRecord.objects.filter(started_at__gte=start, started_at__lt=end, **chosen)
+            for group in ("api_key", "project", "model", "status"):
+                expected: dict[str, list[int]] = {}
+                for record in records:
+                    sums = expected.setdefault(KEYS[group](record), [0, 0])
+                    sums[0] += 1
+                    sums[1] += int(record.cost_nano or 0)
+                found = selectors.summary(ada.organization_id, start, end, group, only=only)
+                assert {row.key: [row.requests, row.cost_nano] for row in found} == expected, (group, only)
+                ranked = selectors.ranking(ada.organization_id, start, end, group, limit=2, only=only)
+                assert len(ranked.rows) + ranked.rest_count == len(expected), (group, only)
+
     def test_sums_are_exact_beyond_an_int(self, ada: BillingAccount) -> None:
-        """Costs are added up in halves, corrections below zero among them."""
         price = make_price(input_nano=10**15, cached_input_nano=10**15, output_nano=10**15)
         ids = [make_calls(ada, price, api_key_id=key, started_at=EVE, completion_tokens=9)[0] for key in (1, 1, 2)]
         record = UsageRecord.objects.get(request_id=ids[0])
@@ -445,7 +479,7 @@ class TestRebuilding:
         call_command("rebuild_rollups", **options)
         call_command("rebuild_rollups", compare=True, **options)
         with connection.cursor() as cursor:
-            cursor.execute("UPDATE billing_usage_rollup SET cost_nano = cost_nano + 1 WHERE grain_s = 86400")
+            cursor.execute("UPDATE billing_usage_rollup SET cost_nano = cost_nano + 1 WHERE grain_s = 3600")
         [found] = services.compare_day(EVE, now=timezone.now())
         assert (found.table, found.key[0]) == ("billing_usage_rollup", ada.organization_id)
         with pytest.raises(CommandError, match="1 buckets differ"):
