@@ -18,7 +18,7 @@ from inference_grpc.engine import load_backend
 from inference_grpc.engine.pools import pools_of
 from inference_grpc.engine.room import refusal
 from inference_grpc.engine.scheduler import Scheduler
-from inference_grpc.events import Failed
+from inference_grpc.events import Event, Failed, Finished, Started, TextDelta
 from inference_grpc.model.cuda import load as cuda_load
 from inference_grpc.model.cuda.decode import DecodeSteps, HostInputs
 from inference_grpc.model.cuda.model import CudaHybridModel
@@ -86,6 +86,44 @@ def test_one_text_alone_in_a_batch_in_small_chunks_after_preemption_and_from_fou
     assert sum(each.backend.engine.scheduler.preemptions for each in crowded) > 0
     info = crowded[1].backend.info()
     assert (info.three_bit_pages_total, info.three_bit_pages_held, info.pages_held) == (7, 0, 0)
+
+
+def test_prompts_of_odd_sizes_that_are_cut_anywhere_left_half_way_and_found_behind_stale_pages(
+    make_staged: MakeClient, model_path: Path
+) -> None:
+    """Log-probabilities to the bit. A text shares its first pages with longer ones, which read them in three bits."""
+    model, text = str(model_path), [7 + 3 * place % 190 for place in range(170)]
+    sizes = (79, 80, 81, 127, 161)
+    asked: dict[str, Any] = {"ignore_eos": True, "max_tokens": 3, "logprobs": True, "top_logprobs": 2}
+    requests = [complete(text[:size], **asked) for size in sizes]
+
+    def told(events: list[Event]) -> list[Any]:
+        return [event.logprobs for event in events if isinstance(event, TextDelta)]
+
+    fresh = make_staged(model=model)
+    expected = []
+    for request in requests:
+        expected.append(told(fresh.run(request)[0]))
+        fresh.backend.engine.cache.forget_prefixes()  # nothing runs: the thread sleeps
+    for prefill_tokens in (1, 33):
+        client = make_staged(model=model, prefill_tokens=prefill_tokens)
+
+        def leave(key: int, event: Event, client: Client = client) -> None:
+            if key % 2 and isinstance(event, Started):  # its first chunk is at work, and is all that is computed of it
+                client.backend.cancel(key)
+
+        client.on_event = leave
+        found = 0
+        for request, mine in zip(
+            requests[::-1], expected[::-1], strict=True
+        ):  # the longest first: others find its pages
+            left, (whole,) = client.wait(client.submit(request)), client.run(request)
+            assert isinstance(left[-1], Finished)
+            assert left[-1].cancelled
+            assert told(whole) == mine
+            found += usage_of(whole).cached_tokens
+        assert found > 0
+        assert client.backend.engine.cache.stale.pool.cached > 0
 
 
 def test_what_went_to_host_memory_comes_back_in_its_stages(make_staged: MakeClient) -> None:
