@@ -135,7 +135,12 @@ def _database(url: str) -> dict[str, Any]:
         "PORT": str(parts.port or ""),
         # A pooled connection of before a restart of PostgreSQL is noticed when it is taken, not by its user.
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {"pool": {"min_size": 1, "max_size": DATABASE_POOL_MAX, "timeout": 10}, "connect_timeout": 5},
+        "OPTIONS": {
+            "pool": {"min_size": 1, "max_size": DATABASE_POOL_MAX, "timeout": 10},
+            "connect_timeout": 5,
+            # Statements over many partitions look dear to the planner: it would compile them for longer than they run.
+            "options": "-c jit=off",
+        },
     }
 
 

@@ -12,7 +12,7 @@ from portal.operations.seeding.plan import Say
 
 SESSIONS = 2
 # Millions of rows are sorted and indexed at a time, and nobody waits for a commit.
-_SETTINGS = {"work_mem": "256MB", "maintenance_work_mem": "1GB", "jit": "off", "synchronous_commit": "off"}
+_SETTINGS = {"work_mem": "256MB", "maintenance_work_mem": "1GB", "synchronous_commit": "off"}
 
 # Returns what to tell when it is done; empty: nothing.
 Task = Callable[[], str]
