@@ -22,6 +22,7 @@ class FormAddressMiddleware:
     """Whoever opens an address that takes only what a form sends is led to the form's page, which is above it.
 
     Such addresses stand in the bar of a browser after a form was refused; sign-in, a reload or a bookmark lead there.
+    Programs have addresses of their own, and are told the method.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -32,7 +33,7 @@ class FormAddressMiddleware:
         if (
             request.method not in {"GET", "HEAD"}
             or not isinstance(response, HttpResponseNotAllowed)
-            or response.content
+            or (request.resolver_match and "api" in request.resolver_match.app_names)
         ):
             return response
         return redirect(page_above(request.path_info))
