@@ -6,6 +6,7 @@ import base64
 import binascii
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db.models import BigIntegerField, Count, F, Func, Q, QuerySet, Sum
@@ -34,6 +35,7 @@ __all__ = [
     "counts_of",
     "finished_calls",
     "leaders",
+    "microseconds_of",
     "over_time",
     "ranking",
     "record",
@@ -135,8 +137,7 @@ def attempts_of(organization_id: int, request_id: UUID) -> list[UsageRecord]:
     return list(found.order_by("request_id"))
 
 
-@dataclass(frozen=True, slots=True)
-class RecordCounts:
+class RecordCounts(NamedTuple):
     """What one request took, or may take; a failed one took no tokens of a limit."""
 
     requests: int
@@ -190,11 +191,16 @@ def _call(row: UsageRecord) -> Call:
     return Call(row.project_id, row.api_key_id, row.model, row.started_at, is_running, counts)
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedCall:
-    started_at: datetime
-    finished_at: datetime
+class FinishedCall(NamedTuple):
+    """Moments in microseconds since 1970: thousands of calls are read and replayed at a time."""
+
+    started_us: int
+    finished_us: int
     counts: RecordCounts
+
+    @property
+    def started_at(self) -> datetime:
+        return _EPOCH + timedelta(microseconds=self.started_us)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -208,8 +214,8 @@ def _us(column: str) -> Func:
     )
 
 
-def _at(us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=us)
+def microseconds_of(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def finished_calls(
@@ -220,7 +226,7 @@ def finished_calls(
     if api_key_ids is not None:
         records = records.filter(api_key_id__in=api_key_ids)
     rows = records.order_by("-started_at").values_list(_us("started_at"), _us("finished_at"), *_COUNTED)[:newest]
-    calls = [FinishedCall(_at(row[0]), _at(row[1]), _taken(*row[2:])) for row in rows]
+    calls = [FinishedCall(started_us, finished_us, _taken(*row)) for started_us, finished_us, *row in rows]
     calls.reverse()
     return calls
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.utils import timezone
 
@@ -17,7 +16,7 @@ from portal.quotas.snapshot import QuotaLimit
 from portal.quotas.use import keys_of, measure, window_bounds
 
 PERIOD = timedelta(days=7)
-MINUTE = timedelta(minutes=1)
+MINUTE_US = 60_000_000
 # The newest ones; a week of more is judged by these, and the pages say so.
 CALLS_LOOKED_AT = 10_000
 
@@ -66,7 +65,7 @@ def replay(calls: Iterable[usage.FinishedCall], limit: QuotaLimit, time_zone: st
         seen += 1
         since = since or call.started_at
         amount = 1 if limit.kind == QuotaKind.CONCURRENCY else measure(call.counts, limit.kind, cached_percent)
-        if not room.take(amount, call.started_at, call.finished_at):
+        if not room.take(amount, call):
             refused += 1
             first_at = first_at or call.started_at
     return Replay(seen, refused, since, first_at)
@@ -80,33 +79,35 @@ class _Room:
         self._window = window
         self._time_zone = time_zone
         self._used = 0
-        # Of a calendar window.
-        self._ends_at: datetime | None = None
+        # Of a calendar window, in microseconds since 1970.
+        self._ends_us = 0
         # Of calls at one time: when each call ends.
-        self._ends: list[datetime] = []
-        # Of a minute: when the bucket is full again, at the limit in a minute.
-        self._full_at = datetime.min.replace(tzinfo=UTC)
+        self._ends: list[int] = []
+        # Of a minute: when the bucket is full again, at the limit in a minute; times the limit, which makes it whole.
+        self._full = 0
+        self._is_calendar = window in (Window.DAY, Window.WEEK, Window.MONTH)
 
-    def take(self, amount: int, now: datetime, until: datetime) -> bool:
-        self._let_go(now)
+    def take(self, amount: int, call: usage.FinishedCall) -> bool:
+        self._let_go(call)
         # As at the gateway: without room for anything a call is refused, even one that would take nothing.
         if self._used + max(amount, 1) > self._limit:
             return False
         if self._window == Window.MINUTE:
-            self._full_at = max(self._full_at, now) + MINUTE * amount / self._limit
+            self._full = max(self._full, call.started_us * self._limit) + MINUTE_US * amount
         else:
             self._used += amount
         if self._window == Window.NOW:
-            heapq.heappush(self._ends, until)
+            heapq.heappush(self._ends, call.finished_us)
         return True
 
-    def _let_go(self, now: datetime) -> None:
-        while self._ends and self._ends[0] <= now:
+    def _let_go(self, call: usage.FinishedCall) -> None:
+        now_us = call.started_us
+        if self._window == Window.MINUTE:
+            self._used = max(0, -((now_us * self._limit - self._full) // MINUTE_US))
+        while self._ends and self._ends[0] <= now_us:
             heapq.heappop(self._ends)
             self._used -= 1
-        if self._window == Window.MINUTE:
-            self._used = math.ceil(self._limit * max(timedelta(), self._full_at - now) / MINUTE)
-        is_calendar = self._window in (Window.DAY, Window.WEEK, Window.MONTH)
-        if is_calendar and (self._ends_at is None or now >= self._ends_at):
+        if self._is_calendar and now_us >= self._ends_us:
             self._used = 0
-            _, self._ends_at = window_bounds(self._window, self._time_zone, now)
+            _, ends_at = window_bounds(self._window, self._time_zone, call.started_at)
+            self._ends_us = usage.microseconds_of(ends_at)

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from billing.usage.selectors import FinishedCall, RecordCounts
+from billing.usage.selectors import FinishedCall, RecordCounts, microseconds_of
 from portal.api_keys.services import ANYTHING, change, issue
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Model
@@ -216,7 +216,8 @@ class TestUse:
 def calls_at(*times: str, lasting_s: int = 10, tokens: int = 100) -> list[FinishedCall]:
     starts = [datetime.fromisoformat(f"2026-11-{time}+00:00") for time in times]
     counts = RecordCounts(1, tokens, 0, 0, tokens * 1000)
-    return [FinishedCall(start, start + timedelta(seconds=lasting_s), counts) for start in starts]
+    started_us = [microseconds_of(start) for start in starts]
+    return [FinishedCall(at_us, at_us + lasting_s * 1_000_000, counts) for at_us in started_us]
 
 
 def replayed(calls: list[FinishedCall], kind: str, window: str, amount: int) -> tuple[int, str | None]:
