@@ -53,6 +53,7 @@ def present(*, model: str, deployment_id: int | None, now: datetime) -> dict[str
         **sums,
         "kv": kv_share(*(sums[name] for name in PAGES)),
         "output_per_s": round(sum(row["output_per_s"] or 0.0 for row in rows), 1),
+        "enabled": sum(row.is_enabled for row in deployments),
         "engines": len(engines),
         "answering": len(engines) - len(silent),
         "deployments": rows,

@@ -33,9 +33,17 @@ def told(facts: Mapping[str, Fact]) -> list[tuple[str, str]]:
         (_("Running"), _("%(running)s of %(max_sequences)s") % counts),
         (_("Waiting"), counts["waiting"]),
         (_("Pages in use"), _("%(pages_used)s of %(pages_total)s, %(page_tokens)s tokens each") % counts),
+        *_three_bit_pages(facts, counts),
         (_("Prompt tokens"), _("%(prompt_tokens)s, %(reused_tokens)s of them reused") % counts),
         (_("Output tokens"), counts["output_tokens"]),
     ]
+
+
+def _three_bit_pages(facts: Mapping[str, Fact], counts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Of a KV cache in two stages, whose other pages are in FP8."""
+    if not facts.get("three_bit_pages_total"):
+        return []
+    return [(_("Pages in three bits"), _("%(three_bit_pages_used)s of %(three_bit_pages_total)s") % counts)]
 
 
 def _draft_head(facts: Mapping[str, Any]) -> str:

@@ -32,6 +32,8 @@
       box.textContent = print(FORMATS[name] ?? count, values[name]);
       if (isBad[name]) box.closest(".stat").classList.toggle("is-bad", isKnown && isBad[name](view));
     }
+    const staged = page.querySelector("[data-staged]");
+    if (staged) staged.hidden = !view.present.three_bit_pages_total;
   };
 
   let view = null;
@@ -67,7 +69,9 @@
     if (isSignedOut) tell("bad", gettext("Signed out"), `${gettext("Reload the page to sign in again.")} ${asOf}`);
     else if (isBarred) tell("bad", gettext("No longer allowed"), `${gettext("Your account is not an operator's any more.")} ${asOf}`);
     else if (!isOpen) tell("warn", gettext("Not connected"), `${gettext("Trying again.")} ${asOf}`);
+    else if (view && !view.present.enabled) tell("warn", gettext("Nothing to measure"), gettext("No deployment is enabled here."));
     else if (isStale) tell("bad", gettext("No samples"), `${gettext("No deployment was asked lately: does the worker run?")} ${asOf}`);
+    else if (view.present.engines && !view.present.answering) tell("bad", gettext("No engine answers"), `${gettext("Calls are refused until one is back.")} ${asOf}`);
     else tell("ok", gettext("Live"), time);
   };
 

@@ -147,7 +147,8 @@ const operationsCharts = (page, words) => {
     const series = read(view);
     const shape = series.map(([label]) => label).join();
     let known = plots.get(name);
-    if (!series.some(([, values]) => values.some((value) => value !== null && value !== 0))) {
+    // Of what is counted, none at all is said in words; what is measured may be zero all along.
+    if (!series.some(([, values]) => values.some((value) => value !== null && !(isCounted && value === 0)))) {
       known?.plot.destroy();
       plots.delete(name);
       plotting.empty(box, isCounted ? gettext("None in this period.") : gettext("Nothing was measured in this period."));

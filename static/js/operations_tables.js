@@ -53,6 +53,15 @@ const operationsTables = (page, words) => {
     return bar;
   };
 
+  // Of a KV cache in two stages, each kind of pages: either may be the short one.
+  const stages = (row) =>
+    row.three_bit_pages_total
+      ? [
+          sub(interpolate(gettext("FP8: %s of %s pages"), [whole(row.pages_used), whole(row.pages_total)])),
+          sub(interpolate(gettext("three bits: %s of %s"), [whole(row.three_bit_pages_used), whole(row.three_bit_pages_total)])),
+        ]
+      : [];
+
   const deployments = ({ present, thresholds }) =>
     present.deployments.map((row) => {
       const [className, label] = STATES[row.state];
@@ -67,7 +76,7 @@ const operationsTables = (page, words) => {
         number("", ...(row.running === null ? ["–"] : [`${whole(row.running)} / ${whole(row.capacity)}`, meter(row.running, row.capacity, false, gettext("Batch"))])),
         queue,
         number("wide", whole(row.streams)),
-        number(isFull ? "text-bad" : "", ...(row.kv === null ? ["–"] : [share(row.kv), meter(row.kv, 1, isFull, gettext("KV cache"))])),
+        number(isFull ? "text-bad" : "", ...(row.kv === null ? ["–"] : [share(row.kv), meter(row.kv, 1, isFull, gettext("KV cache")), ...stages(row)])),
         number("wide", print((value) => exact.format(value), row.output_per_s)),
       );
     });

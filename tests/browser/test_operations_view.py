@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import openai
 import psycopg
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, WebSocketRoute, expect
 
 from tests.browser.conftest import NARROW, WIDE, OpenWindow
 from tests.browser.window import overflow, sign_in
 from tests.end_to_end.stack import MODEL, Stack
 
 pytestmark = pytest.mark.browser
+NOTE_STATES = """
+() => {
+  const live = document.getElementById("live");
+  window.states = [];
+  new MutationObserver(() => window.states.push(live.textContent)).observe(live, { childList: true });
+}
+"""
 
 
 def number_in(cell: Locator) -> int:
@@ -63,3 +71,41 @@ def test_whose_right_is_taken_meanwhile_reads_that(width: int, open_window: Open
     expect(page.locator("#live")).to_have_text("No longer allowed")
     expect(page.locator("#live-text")).to_contain_text("not an operator's any more. The figures are of")
     assert overflow(page) <= 0
+
+
+def test_each_state_of_the_service_and_of_the_connection_is_told(
+    open_window: OpenWindow, product: Stack, rows: dict[str, Any]
+) -> None:
+    """What the socket says is told here, so that each state is there for as long as one looks."""
+    page = open_window("oda")
+    view = page.request.get("/operator/operations/data.json").json()
+    present = view["present"] | {"enabled": 1, "engines": 1, "answering": 1, "sampled_at": view["now"]}
+    sockets: list[WebSocketRoute] = []
+
+    def push(**changes: Any) -> None:
+        sockets[-1].send(json.dumps(view | {"present": present | changes}))
+
+    def serve(socket: WebSocketRoute) -> None:
+        sockets.append(socket)
+        socket.on_message(lambda _: push())
+
+    page.route_web_socket("**/portal-api/operations", serve)
+    page.goto("/operator/operations")
+    live, text = page.locator("#live"), page.locator("#live-text")
+    expect(live).to_have_text("Live")
+    push(answering=0)
+    expect(live).to_have_text("No engine answers")
+    expect(text).to_contain_text("Calls are refused until one is back. The figures are of")
+    push(sampled_at=None)
+    expect(live).to_have_text("No samples")
+    push(enabled=0, engines=0, answering=0, sampled_at=None, deployments=[])
+    expect(live).to_have_text("Nothing to measure")
+    expect(page.locator("#deployments tbody")).to_contain_text("No deployment")
+    push(pages_used=1, pages_total=8, three_bit_pages_used=3, three_bit_pages_total=9)
+    expect(live).to_have_text("Live")
+    expect(page.locator(".stat").filter(has_text="KV cache")).to_contain_text("1 of 8 pages, 3 of 9 in three bits")
+    # A connection that breaks comes back by itself, and the page says which it is.
+    page.evaluate(NOTE_STATES)
+    sockets[-1].close()
+    page.wait_for_function("() => window.states.at(-1) === 'Live' && window.states.includes('Not connected')")
+    assert len(sockets) == 2

@@ -186,6 +186,7 @@ class TestSamples:
         [row] = present.pop("deployments")
         assert (row["state"], row["running"], row["kv"], row["output_per_s"]) == ("answers", 4, 0.8, 30.0)
         assert present | {"output_per_s": 0} == {
+            "enabled": 1,
             "engines": 1,
             "answering": 1,
             "sampled_at": int(start.timestamp()) + 10,
@@ -225,6 +226,8 @@ class TestSamples:
         present = view(ViewFilters(), now=NOW)["present"]
         assert (present["engines"], present["answering"], present["output_per_s"], present["kv"]) == (1, 0, 0.0, None)
         assert [row["state"] for row in present["deployments"]] == ["silent"]
+        Deployment.objects.update(is_enabled=False)
+        assert view(ViewFilters(), now=NOW)["present"]["enabled"] == 0
 
     def test_a_restart_is_no_throughput(self, db: None) -> None:
         deployment = Deployment.objects.get(model=make_model())
