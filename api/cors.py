@@ -62,9 +62,12 @@ class Origins:
     def __init__(self) -> None:
         self._known: frozenset[str] = frozenset()
         self._read_at = float("-inf")
+        # Counts announcements: what one overtook while it was read is used once and not kept.
+        self._announced = 0
 
     def forget(self) -> None:
         """Some organization may have changed its list."""
+        self._announced += 1
         self._read_at = float("-inf")
 
     async def preflight_headers(self, headers: Mapping[bytes, bytes], methods: Sequence[str]) -> list[tuple[str, str]]:
@@ -91,11 +94,13 @@ class Origins:
     async def _all(self) -> frozenset[str]:
         now = time.monotonic()
         if now - self._read_at > TTL_S:
+            announced = self._announced
             try:
                 self._known = frozenset(await in_thread(all_allowed_origins))
             except STORE_ERRORS as error:
                 raise ApiError("store_unavailable", "The service cannot read its settings right now.") from error
-            self._read_at = now
+            if announced == self._announced:
+                self._read_at = now
         return self._known
 
 

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 # A cancelled engine answers within a step; past this the counts seen so far are written, as estimated.
 CANCEL_TIMEOUT_S = 30.0
-OPEN_TIMEOUT_S = 10.0
+OPEN_TIMEOUT_S = 30.0
 # The chat template's own tokens, at most: a default system prompt, the tool instructions, the marks of a message.
 TEMPLATE_TOKENS = 1024
 MESSAGE_TOKENS = 16

@@ -235,12 +235,17 @@ class Valkey:
 
     async def _watch(self, wire: _Wire) -> None:
         """Until it is lost: cut a connection whose oldest command has no reply in time, and probe a silent one."""
+        was_stalled = False
         while self._wire is wire:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._lost.wait(), WATCH_INTERVAL_S)
-            if wire.is_stalled():
+                async with asyncio.timeout(WATCH_INTERVAL_S):
+                    await self._lost.wait()
+            is_stalled = wire.is_stalled()
+            # At the second look: where the machine stood still, Valkey did, too, and has an answer in a moment.
+            if is_stalled and was_stalled:
                 logger.warning("valkey_stalled timeout_s=%s", TIMEOUT_S)
                 wire.abort()
-            elif self._channels and self._wire is wire:
+            elif self._channels and self._wire is wire and not is_stalled:
                 # A dead peer would otherwise look like one that has nothing to say.
                 wire.call("PING").add_done_callback(lambda future: future.cancelled() or future.exception())
+            was_stalled = is_stalled

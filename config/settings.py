@@ -121,7 +121,8 @@ FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
 
 # PostgreSQL -------------------------------------------------------------------------------------
 DATABASE_URL = env_url("DATABASE_URL", {"postgresql", "postgres"})
-DATABASE_POOL_MAX = env_int("DATABASE_POOL_MAX", 8, minimum=1)
+# Of one process. In a gateway the two threads that write usage records keep one each.
+DATABASE_POOL_MAX = env_int("DATABASE_POOL_MAX", 8, minimum=4)
 
 
 def _database(url: str) -> dict[str, Any]:

@@ -239,8 +239,9 @@ class EngineClient:
         options: list[tuple[str, Any]] = [
             *CHANNEL_OPTIONS,
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 2000),
+            # In spite of its name how long an engine may take to answer an attempt, however soon the next one comes.
+            ("grpc.min_reconnect_backoff_ms", int(CONNECT_TIMEOUT_S * 1000)),
         ]
         self._channel = grpc.aio.insecure_channel(address, options=options)
         self._stub = pb_grpc.InferenceStub(self._channel)
@@ -385,7 +386,8 @@ class EngineClient:
             call = self._stub.Session()
             reason = "the engine ended the session"
             try:
-                metadata = await asyncio.wait_for(_taken(call), CONNECT_TIMEOUT_S)
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    metadata = await _taken(call)
                 self.fingerprint = metadata.get(FINGERPRINT_KEY, "")
                 self.features = frozenset(metadata.get(FEATURES_KEY, "").split(","))
                 pause_s = RETRY_S[0]

@@ -43,9 +43,14 @@ def engine(folder: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="package")
-def webs(live_database: None, engine: Engine, folder: Path) -> Iterator[Callable[[str], Web]]:
-    """The shared server of each kind, started when it is first wanted."""
+def served_model(live_database: None, engine: Engine) -> None:
+    """Made once: gateways would open a new session for a deployment that is made anew, in the middle of calls."""
     make_model(MODEL, engine.address)
+
+
+@pytest.fixture(scope="package")
+def webs(served_model: None, folder: Path) -> Iterator[Callable[[str], Web]]:
+    """The shared server of each kind, started when it is first wanted."""
     running: dict[str, Web] = {}
 
     def get(kind: str) -> Web:
@@ -81,9 +86,8 @@ def each_account(each_web: Web) -> Account:
 
 
 @pytest.fixture
-def own_web(live_database: None, engine: Engine, folder: Path) -> Iterator[Callable[..., Web]]:
+def own_web(served_model: None, folder: Path) -> Iterator[Callable[..., Web]]:
     """Servers of one test, for what would disturb the others."""
-    make_model(MODEL, engine.address)
     started: list[Web] = []
 
     def start(kind: str = "granian", **environment: str) -> Web:

@@ -10,11 +10,12 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2 as httpx
 import openai
@@ -22,10 +23,13 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection, transaction
 
+from api.tasks import pull_from
 from billing.ledger.selectors import available_nano, balance_nano
+from billing.reconciliation.services import apply_receipts
 from billing.usage.models import UsageRecord
 from config.local.program import free_port
 from inference_grpc.client import EngineClient, EngineInfo
+from inference_grpc.errors import EngineError
 from portal.api_keys.services import issue
 from portal.catalog.models import Deployment, Model
 from portal.organizations.models import Organization, Project
@@ -35,25 +39,53 @@ from portal.quotas.models import Quota, QuotaKind, Window
 from portal.quotas.services import change_quota
 from tests.factories.portal import make_user
 
+T = TypeVar("T")
+
 ROOT = Path(__file__).resolve().parents[3]
 # A machine may stand still for many seconds: waiting that long costs nothing where it does not.
 PATIENCE_S = 120.0
 # Two seconds are promised. This is shorter than the gateway's caches live, so that only an announcement explains it.
 SOON_S = 20.0
+# Tokens a second, each tried more than once: an engine's first pause may be as short as it likes.
+PACES = (20.0, 20.0, 2.0, 2.0, 0.4, 0.4)
+# Neither closes a connection that a client, stopped for a while, still takes for open.
 SERVERS = {
-    "granian": ["granian", "--interface", "asgi", "--host", "127.0.0.1", "--workers", "1", "--no-access-log", "--port"],
-    "uvicorn": ["uvicorn", "--host", "127.0.0.1", "--no-access-log", "--timeout-graceful-shutdown", "30", "--port"],
-}
+    "granian": [
+        "granian", "--interface", "asgi", "--host", "127.0.0.1", "--workers", "1", "--no-access-log",
+        "--http1-header-read-timeout", "60000", "--port",
+    ],
+    "uvicorn": [
+        "uvicorn", "--host", "127.0.0.1", "--no-access-log", "--timeout-graceful-shutdown", "30",
+        "--timeout-keep-alive", "600", "--port",
+    ],
+}  # fmt: skip
 
 
 def eventually(check: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """The first true value of `check`; what another process does cannot be awaited otherwise."""
-    deadline = time.monotonic() + patience_s
+    """The first true value of `check`; what another process does cannot be awaited otherwise.
+
+    A turn counts as a second at most: while the machine stands still, nobody has the time to do anything.
+    """
+    waited_s, looked_at = 0.0, time.monotonic()
     while not (value := check()):
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        waited_s, looked_at = waited_s + min(now - looked_at, 1.0), now
+        if waited_s > patience_s:
             raise AssertionError(f"did not happen within {patience_s} s")
         time.sleep(0.02)
     return value
+
+
+def at_some_pace(attempt: Callable[[float], T | None]) -> T:
+    """What `attempt` makes of the first pace that the machine keeps up with.
+
+    What is to happen between two tokens does not, where the machine stands still just then and both come at once:
+    `attempt` returns None, and is made again with more time.
+    """
+    for pace in PACES:
+        if (made := attempt(pace)) is not None:
+            return made
+    raise AssertionError(f"not at {PACES[-1]} tokens a second either")
 
 
 @dataclass
@@ -127,10 +159,20 @@ class Engine(Process):
 
 def engine_info(engine: Engine) -> EngineInfo:
     async def ask() -> EngineInfo:
-        async with EngineClient(engine.address) as client:
+        async with EngineClient(engine.address, timeout_s=PATIENCE_S) as client:
             return await client.get_info()
 
     return asyncio.run(ask())
+
+
+def tokens_of_idle(engine: Engine) -> int:
+    """How many tokens it has made, once no call of before makes any more."""
+
+    def idle() -> EngineInfo | None:
+        info = engine_info(engine)
+        return None if info.running or info.waiting else info
+
+    return int(eventually(idle).completion_tokens)
 
 
 class Web(Process):
@@ -144,6 +186,7 @@ class Web(Process):
             log=folder / f"{kind}-{self.port}.log",
             environment={
                 **os.environ,
+                "DJANGO_SETTINGS_MODULE": "config.settings",
                 "DATABASE_URL": f"postgresql://{login}{database['HOST']}:{database['PORT']}/{database['NAME']}",
                 "VAR_DIR": str(folder / "var"),
                 "DRAIN_TIMEOUT_S": "3",
@@ -232,6 +275,9 @@ MODEL = "smollm2-135m-instruct"
 def make_account(web: Web, name: str = "") -> Account:
     owner = make_user(f"ada-{uuid.uuid4().hex[:10]}")
     organization = create_organization(owner=owner, name=name or f"Org {uuid.uuid4().hex[:8]}")
+    # Where it is about noon: no day, and so no week and no month, ends while a test runs.
+    organization.time_zone = f"Etc/GMT{datetime.now(UTC).hour - 12:+}"
+    organization.save(update_fields=["time_zone"])
     project = Project.objects.get(organization=organization, is_default=True)
     issued = issue(project=project, name="test", actor=owner)
     return Account(organization, project, issued.secret, web, issued.api_key)
@@ -269,6 +315,24 @@ def make_model(name: str, *addresses: str, kind: str = "engine", upstream: str =
         if fields:
             Model.objects.filter(id=model.id).update(**fields)
     return model
+
+
+def await_embeddings(web: Web, model: str) -> None:
+    """Until the gateway's session with the engine stands: then it knows that the engine embeds."""
+    other = make_account(web)
+    eventually(lambda: other.http.post("/v1/embeddings", json={"model": model, "input": "x"}).status_code == 200)
+
+
+def pull_receipts(account: Account, engine: Engine) -> None:
+    """Until none of the account's records is open."""
+
+    def receipts_came() -> bool:
+        with suppress(EngineError):  # the next turn asks again
+            pull_from(engine.address)
+            apply_receipts(source=engine_info(engine).engine_id, receipts=[], grace=timedelta(0))
+        return all(record.status != "started" for record in account.records())
+
+    eventually(receipts_came)
 
 
 @contextmanager

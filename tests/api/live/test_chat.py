@@ -6,24 +6,35 @@ import json
 import re
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from django.db import connection, transaction
 
-from tests.api.live.service import MODEL, PATIENCE_S, Account, Engine, eventually, make_model
+from tests.api.live.service import MODEL, PATIENCE_S, Account, Engine, at_some_pace, eventually, make_model
 
 
-def test_a_stream_arrives_token_by_token_and_is_recorded(each_account: Account) -> None:
+def test_a_stream_arrives_token_by_token(each_account: Account) -> None:
+    def attempt(pace: float) -> list[str] | None:
+        prompt = f"PACE:{pace} SAY: one two three four five"
+        chunks = each_account.client().chat.completions.create(**each_account.chat(prompt), stream=True)
+        texts = [text for chunk in chunks for choice in chunk.choices if (text := choice.delta.content)]
+        assert "".join(texts) == "one two three four five"
+        return texts if len(texts) == 5 else None
+
+    assert at_some_pace(attempt)[0] == "one"
+
+
+def test_a_stream_is_whole_and_recorded(each_account: Account) -> None:
     stream = each_account.client().chat.completions.create(
-        **each_account.chat("PACE:5 SAY: one two three four five"), stream=True, stream_options={"include_usage": True}
+        **each_account.chat("SAY: one two three four five"), stream=True, stream_options={"include_usage": True}
     )
     chunks = list(stream)
 
     texts = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
     assert "".join(texts) == "one two three four five"
-    assert len(texts) == 5
     assert chunks[0].choices[0].delta.role == "assistant"
     assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
     assert chunks[-1].choices == []
@@ -35,7 +46,7 @@ def test_a_stream_arrives_token_by_token_and_is_recorded(each_account: Account) 
     assert (record.status, record.is_stream, record.protocol) == ("completed", True, "chat")
     assert record.prompt_tokens == chunks[-1].usage.prompt_tokens
     assert record.completion_tokens == chunks[-1].usage.completion_tokens == 5
-    assert 0 < record.ttft_ms < record.duration_ms
+    assert 0 < record.ttft_ms <= record.duration_ms
     each_account.assert_books_agree()
 
 
@@ -183,7 +194,6 @@ def test_several_prompts_of_legacy_completions_are_several_records(account: Acco
 
 def test_the_fingerprint_is_on_every_answer_and_survives_a_restart(account: Account, folder: Path) -> None:
     engine = Engine(folder)
-    engine.start()
     name = f"restarted-{uuid.uuid4().hex[:8]}"
     make_model(name, engine.address)
     client = account.client()
@@ -196,15 +206,17 @@ def test_the_fingerprint_is_on_every_answer_and_survives_a_restart(account: Acco
         texts = client.completions.create(model=name, prompt="SAY: a", stream=True)
         return {each.system_fingerprint for each in (plain, text, *chunks, *texts)}
 
-    eventually(lambda: account.http.get(f"/v1/models/{name}").status_code == 200)
-    (fingerprint,) = fingerprints()
+    seen: set[str | None] = set()
+    for _ in range(2):
+        engine.start()
+        try:
+            eventually(lambda: account.post("SAY: x", model=name).status_code == 200)
+            seen |= fingerprints()
+        finally:
+            engine.stop()
+    (fingerprint,) = seen
     assert fingerprint is not None
     assert re.fullmatch("fp_[0-9a-f]{12}", fingerprint)
-    engine.stop()
-    engine.start()
-    eventually(lambda: account.post("SAY: x", model=name).status_code == 200)
-    assert fingerprints() == {fingerprint}
-    engine.stop()
 
 
 def test_models_have_the_shape_of_the_dialect_that_asks(account: Account) -> None:
@@ -232,16 +244,21 @@ def test_a_repeat_under_one_idempotency_key_is_charged_once(account: Account) ->
 
 
 def test_a_plain_call_costs_little_cpu(account: Account) -> None:
-    """A stray thread hop or middleware on the hot path shows here: the call itself costs 1 to 2 ms."""
+    """What a slow path or much middleware adds shows here: a call costs some ms, a look at a model a tenth of that."""
+
+    def cost_s(ask: Callable[[], object], count: int) -> float:
+        before = account.web.cpu_s()
+        for _ in range(count):
+            ask()
+        return (account.web.cpu_s() - before) / count
+
     for _ in range(10):
         account.post("SAY: warm")
-    costs = []
-    # The least of some rounds: beside others a core does less in its time, and a stray hop costs in every round.
+    shares = []
+    # The least of some rounds: what else runs in the process costs in some of them, what the call does in all.
     for _ in range(10):
-        before = account.web.cpu_s()
-        for _ in range(100):
-            account.post("SAY: hi")
-        costs.append((account.web.cpu_s() - before) / 100)
-        if costs[-1] < 0.012:
+        look_s = cost_s(lambda: account.http.get(f"/v1/models/{MODEL}"), 300)
+        shares.append(cost_s(lambda: account.post("SAY: hi"), 100) / look_s)
+        if shares[-1] < 40:
             return
-    raise AssertionError(costs)
+    raise AssertionError(shares)

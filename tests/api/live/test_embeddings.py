@@ -13,7 +13,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.api.live.service import Account, Engine, eventually, make_model
+from tests.api.live.service import Account, Engine, await_embeddings, eventually, make_model
 
 VECTORS = {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.25, -0.5]}]}
 
@@ -95,7 +95,7 @@ def embedding_engine(folder: Path) -> Iterator[Engine]:
 def test_an_engine_that_embeds_serves_them_itself(account: Account, embedding_engine: Engine) -> None:
     name = f"embedder-{uuid.uuid4().hex[:8]}"
     make_model(name, embedding_engine.address)
-    eventually(lambda: account.http.get(f"/v1/models/{name}").status_code == 200)
+    await_embeddings(account.web, name)
     client = account.client()
     answer = client.embeddings.create(model=name, input=["one two", "three", "one two"])
     first, second, third = (each.embedding for each in answer.data)

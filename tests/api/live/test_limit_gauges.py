@@ -21,7 +21,7 @@ def test_the_last_minute_and_calls_under_way_are_shown(account: Account) -> None
     assert account.post("TOKENS:50", max_tokens=400).status_code == 200
     eventually(lambda: gauge(account, requests) == 1)
     assert [gauge(account, each) for each in (output, day)] == [50, 0]
-    slow = account.chat("TOKENS:300 PACE:5", stream=True)
+    slow = account.chat("TOKENS:300 STALL:1", stream=True)
     with account.http.stream("POST", "/v1/chat/completions", json=slow) as answer:
         assert answer.status_code == 200, answer.read()
         eventually(lambda: gauge(account, concurrency) == 1)

@@ -8,7 +8,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from tests.api.live.service import MODEL, Account, make_account
+from tests.api.live.service import MODEL, Account, at_some_pace, make_account
 
 TOOL: Any = {
     "name": "add",
@@ -95,11 +95,17 @@ def test_errors_are_in_the_anthropic_envelope(account: Account) -> None:
 
 
 def test_engine_that_dies_midway_is_an_error_event(account: Account) -> None:
-    stream = client_of(account).messages.create(model=MODEL, max_tokens=64, messages=user("FAIL:500@3"), stream=True)
-    with pytest.raises(anthropic.APIStatusError, match="api_error"):
-        list(stream)
-    assert account.record().status == "failed"
-    account.assert_books_agree()
+    def attempt(pace: float) -> anthropic.APIStatusError | None:
+        caller = make_account(account.web)
+        prompt = user(f"PACE:{pace} FAIL:500@3")
+        with pytest.raises(anthropic.APIStatusError) as failure:
+            list(client_of(caller).messages.create(model=MODEL, max_tokens=64, messages=prompt, stream=True))
+        assert caller.record().status == "failed"
+        caller.assert_books_agree()
+        # A status where the caller had got nothing yet.
+        return failure.value if failure.value.status_code == 200 else None
+
+    assert "api_error" in str(at_some_pace(attempt))
 
 
 def test_what_a_coding_agent_sends_is_served(account: Account) -> None:

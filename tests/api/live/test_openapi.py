@@ -18,7 +18,16 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.rest.openapi import OPERATIONS, Operation
-from tests.api.live.service import MODEL, Account, Engine, Web, keep_responses, make_account, make_model
+from tests.api.live.service import (
+    MODEL,
+    Account,
+    Engine,
+    Web,
+    await_embeddings,
+    keep_responses,
+    make_account,
+    make_model,
+)
 
 EXAMPLES = 10
 MESSAGES = [{"role": "user", "content": "SAY: one two"}]
@@ -75,6 +84,8 @@ def account(web: Web) -> Account:
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
 def test_the_gateway_is_what_its_document_says(operation: Operation, account: Account, embedder: None) -> None:
     model = EMBEDDER if operation.name == "create_embeddings" else MODEL
+    if model == EMBEDDER:
+        await_embeddings(account.web, model)
     schema = schemathesis.openapi.from_dict(account.http.get("/v1/openapi.json").json())
     schema.config.update(base_url=account.web.url)
     call = schema[operation.path][operation.method]

@@ -328,7 +328,7 @@ def test_embeddings_are_refused_for_a_text_model(account: Account) -> None:
 def test_query_strings_and_probes(account: Account) -> None:
     answer = account.http.post("/v1/chat/completions?beta=true", json=account.chat("SAY: hi"))
     assert answer.status_code == 200
-    assert httpx.head(f"{account.web.url}/").status_code == 200
+    assert httpx.head(f"{account.web.url}/", timeout=PATIENCE_S).status_code == 200
     assert httpx.get(f"{account.web.url}/health", timeout=PATIENCE_S).json()["status"] == "ok"
     assert "access-control-allow-origin" not in account.http.options("/v1/chat/completions").headers
 

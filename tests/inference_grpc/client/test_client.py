@@ -130,6 +130,33 @@ async def test_requests_made_before_the_session_stands_are_sent_when_it_does(con
             assert isinstance((await all_events(stream))[-1], Finished)
 
 
+async def test_an_engine_that_is_slow_to_answer_is_waited_for(config: EngineConfig) -> None:
+    """It takes the connection at once, as the kernel does for a process that stands still, and speaks later."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+        writer.close()
+
+    async with EngineServer(config) as server:
+        host, _, port = server.address.rpartition(":")
+
+        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await asyncio.sleep(0.5)
+            to_engine = await asyncio.open_connection(host, int(port))
+            for pair in ((reader, to_engine[1]), (to_engine[0], writer)):
+                tasks.add(asyncio.create_task(pump(*pair)))
+
+        async with await asyncio.start_server(take, "127.0.0.1", 0) as slow:
+            address = f"127.0.0.1:{slow.sockets[0].getsockname()[1]}"
+            async with EngineClient(address, timeout_s=PATIENCE_S) as client:
+                assert (await client.get_info()).engine_id
+                assert isinstance((await all_events(client.submit(request_of("TOKENS:2"))))[-1], Finished)
+        for task in tasks:
+            task.cancel()
+
+
 async def test_an_engine_that_is_not_there_is_said_to_be_so(unused_tcp_port: int) -> None:
     async with EngineClient(f"127.0.0.1:{unused_tcp_port}") as client:
         (failed,) = await all_events(client.submit(request_of("hi")))
