@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,6 +39,12 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def rows(product: Stack) -> dict[str, object]:
     """What the cast of tests/factories/portal.py has in the product."""
     return seeded_by(product)
+
+
+@pytest.fixture
+def mark() -> str:
+    """For names of what a test makes: a second try meets what the first one left."""
+    return uuid.uuid4().hex[:6]
 
 
 @pytest.fixture

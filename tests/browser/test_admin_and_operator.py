@@ -22,22 +22,22 @@ pytestmark = pytest.mark.browser
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_an_admin_invites_limits_makes_a_key_and_exports(
-    width: int, open_window: OpenWindow, product: Stack, rows: dict[str, Any]
+    width: int, open_window: OpenWindow, product: Stack, rows: dict[str, Any], mark: str
 ) -> None:
     page = open_window("dee", width=width, refusals=(400,))
     page.goto(f"/o/{rows['slug']}/")
-    invite(page, f"frida{width}@example.com")
-    secret = make_key(page, f"batch {width}")
-    limit_the_key(page, f"batch {width}")
+    invite(page, f"frida-{mark}@example.com")
+    secret = make_key(page, f"batch {mark}")
+    limit_the_key(page, f"batch {mark}")
     client = openai.OpenAI(base_url=product.api_url, api_key=secret, max_retries=0)
     question: Any = {"model": MODEL, "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 4}
     client.chat.completions.create(**question)
-    see_the_gauge_fill(page, f"batch {width}")
+    see_the_gauge_fill(page, f"batch {mark}")
     with pytest.raises(openai.RateLimitError, match="1 requests per month"):
         client.chat.completions.create(**question)
-    export_the_month(page, f"batch {width}")
+    export_the_month(page, f"batch {mark}")
     follow(page, "Audit log")
-    expect(page.get_by_role("cell", name=f"frida{width}@example.com").first).to_be_visible()
+    expect(page.get_by_role("cell", name=f"frida-{mark}@example.com").first).to_be_visible()
     assert overflow(page) <= 0
 
 

@@ -17,19 +17,19 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_an_admin_at_work(width: int, open_window: OpenWindow, rows: dict[str, Any]) -> None:
+def test_an_admin_at_work(width: int, open_window: OpenWindow, rows: dict[str, Any], mark: str) -> None:
     page = open_window("dee", width=width, refusals=(400,))
     page.goto(f"/o/{rows['slug']}/")
-    invitation_comes_and_goes(page, f"zoe{width}@example.com")
+    invitation_comes_and_goes(page, f"zoe-{mark}@example.com")
     with receiver() as address:
-        webhook_is_proved(page, f"bot {width}", f"{address}/hook")
+        webhook_is_proved(page, f"bot {mark}", f"{address}/hook")
     budget_is_watched(page, f"{width},50", f"${width:,}.50")
     limit_is_tried_from_its_row(page)
     chargeback_says_why_not(page)
-    audit_log_tells(page, f"bot {width}")
+    audit_log_tells(page, f"bot {mark}")
     reader = open_window(locale="de-DE", storage_state=page.context.storage_state())
     reader.goto(page.url)
-    expect(reader.get_by_text(f"dee@example.com entfernte den Webhook bot {width}").first).to_be_visible()
+    expect(reader.get_by_text(f"dee@example.com entfernte den Webhook bot {mark}").first).to_be_visible()
     assert overflow(page) <= 0
 
 

@@ -22,10 +22,11 @@ QUESTION = "What is the capital of France?"
 MOST_PAGES = 12
 
 
-@pytest.mark.parametrize(("width", "email"), [(WIDE, "grace@example.com"), (NARROW, "hedy@example.com")])
+@pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_from_sign_up_to_the_invoice(
-    width: int, email: str, open_window: OpenWindow, product: Stack, record_property: pytest.RecordProperty
+    width: int, open_window: OpenWindow, product: Stack, mark: str, record_property: pytest.RecordProperty
 ) -> None:
+    email = f"grace-{mark}@example.com"
     page = open_window(width=width)
     seen: list[str] = []
     page.on("framenavigated", lambda frame: seen.append(frame.url))

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import NARROW, OpenWindow
+from tests.browser.window import wait_until_asked_again
 from tests.factories.password import PASSWORD
 
 pytestmark = pytest.mark.browser
@@ -183,7 +184,7 @@ def test_a_developer(signed_in: Any, rows: dict[str, Any]) -> None:
     expect(page.get_by_role("heading", name="Timing")).to_be_visible()
 
 
-def test_an_admin_and_the_menus(signed_in: Any, rows: dict[str, Any]) -> None:
+def test_an_admin_and_the_menus(signed_in: Any, rows: dict[str, Any], mark: str) -> None:
     keyboard = signed_in("dee")
     page: Page = keyboard.page
     account = page.locator(".sidebar-foot summary")
@@ -206,10 +207,10 @@ def test_an_admin_and_the_menus(signed_in: Any, rows: dict[str, Any]) -> None:
     dialog = page.get_by_role("dialog")
     keeps_the_focus(keyboard, dialog, opener)
     keyboard.press("Enter")
-    keyboard.write(dialog.get_by_label("E-mail address"), "gus@example.com")
+    keyboard.write(dialog.get_by_label("E-mail address"), f"gus-{mark}@example.com")
     keyboard.pick(dialog.get_by_role("group", name="Role"), "Viewer")
     keyboard.enter(dialog.get_by_role("button", name="Send the invitation"))
-    expect(page.get_by_text("gus@example.com").first).to_be_visible()
+    expect(page.get_by_text(f"gus-{mark}@example.com").first).to_be_visible()
     keyboard.enter(pages_of(page).get_by_role("link", name="Limits"))
     page.wait_for_url("**/limits")
     keyboard.enter(page.get_by_role("button", name="Set a limit").first)
@@ -279,6 +280,17 @@ def test_jumping_to_a_page_and_to_a_request(signed_in: Any, rows: dict[str, Any]
     expect(jump.get_by_text("Nothing of that name.")).to_be_visible()
     keyboard.press("Escape")
     expect(jump).to_be_hidden()
+
+
+def test_a_part_that_asks_again_keeps_the_focus(signed_in: Any, rows: dict[str, Any]) -> None:
+    keyboard = signed_in("cyd")
+    page: Page = keyboard.page
+    page.goto(f"/o/{rows['new_slug']}/")
+    wait_until_asked_again(page)
+    link = page.locator("#checklist").get_by_role("link").first
+    keyboard.reach(link)
+    wait_until_asked_again(page)
+    expect(link).to_be_focused()
 
 
 def test_the_drawer_of_a_narrow_window(signed_in: Any, rows: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NARROW, WIDE, OpenWindow
 from tests.browser.window import overflow
-from tests.end_to_end.stack import MODEL, Stack
+from tests.end_to_end.stack import MODEL, PATIENCE_S, Stack
 
 pytestmark = pytest.mark.browser
 
@@ -133,7 +133,7 @@ def test_the_code_shown_makes_the_same_call(
             path = tmp_path / "program"
             path.write_text(page.get_by_test_id("code").inner_text())
             result = subprocess.run(
-                [program, str(path)], env=environment, capture_output=True, text=True, timeout=120, check=False
+                [program, str(path)], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
             )
             assert result.returncode == 0, result.stderr
             assert "Paris" in result.stdout, f"{protocol} in {language}: {result.stdout}"

@@ -73,6 +73,11 @@ def wait_until_still(page: Page) -> None:
     page.wait_for_function(IS_STILL)
 
 
+def wait_until_asked_again(page: Page) -> None:
+    """A part that asks for itself has done so once more, and its answer is in its place."""
+    page.evaluate("new Promise((done) => document.addEventListener('htmx:afterRequest', () => done(), { once: true }))")
+
+
 def overflow(page: Page) -> int:
     """Pixels by which the page is wider than its window."""
     found: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
