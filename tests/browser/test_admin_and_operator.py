@@ -33,7 +33,7 @@ def test_an_admin_invites_limits_makes_a_key_and_exports(
     question: Any = {"model": MODEL, "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 4}
     client.chat.completions.create(**question)
     see_the_gauge_fill(page, f"batch {mark}")
-    with pytest.raises(openai.RateLimitError, match="1 requests per month"):
+    with pytest.raises(openai.RateLimitError, match="1 requests per day"):
         client.chat.completions.create(**question)
     export_the_month(page, f"batch {mark}")
     follow(page, "Audit log")
@@ -66,7 +66,7 @@ def limit_the_key(page: Page, name: str) -> None:
     dialog = page.get_by_role("dialog")
     option = dialog.get_by_label("Applies to").locator("option", has_text=name).first.get_attribute("value")
     dialog.get_by_label("Applies to").select_option(option)
-    dialog.get_by_label("Limits", exact=True).select_option(label="Requests per month")
+    dialog.get_by_label("Limits", exact=True).select_option(label="Requests per day")
     dialog.get_by_label("At most").fill("none")
     submit(dialog.get_by_role("button", name="Set the limit"))
     expect(page.locator(".field-error").filter(visible=True).first).to_be_visible()
