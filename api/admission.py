@@ -120,6 +120,8 @@ class Admission:
         self._valkey = valkey
         self._is_hearing = is_hearing
         self._planners: dict[int, tuple[float, bool, Planner]] = {}
+        # Counts announcements, as api/auth.py does.
+        self._announced = 0
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._live: dict[UUID, Reservation] = {}
         self._unsettled: list[tuple[Reservation, Used]] = []
@@ -139,6 +141,8 @@ class Admission:
             logger.warning("settlements_left count=%s", len(self._unsettled))
 
     def forget_limits(self, organization_id: int | None = None) -> None:
+        """Those of the organization, its projects and members; a key's own are forgotten with the key."""
+        self._announced += 1
         if organization_id is None:
             self._planners.clear()
         else:
@@ -215,7 +219,7 @@ class Admission:
             raise ApiError("organization_suspended", TAKES_NO_CALLS)
         return planner.plan(
             project_id=caller.project_id,
-            api_key_id=caller.api_key_id,
+            key=caller.limits,
             user_id=caller.user_id,
             model=model,
             now=datetime.now(UTC),
@@ -227,13 +231,15 @@ class Admission:
         found = self._planners.get(organization_id)
         if found is not None and now - found[0] < (LIMITS_TTL_S if self._is_hearing() else LIMITS_TTL_DEAF_S):
             return found[1], found[2]
+        announced = self._announced
         try:
             limits = await in_thread(snapshot.read, organization_id)
         except STORE_ERRORS as error:
             logger.warning("limits_unreadable organization_id=%s error=%s", organization_id, type(error).__name__)
             raise ApiError("store_unavailable", "The service cannot check limits right now; try again.") from error
         planner = Planner(limits)
-        self._planners[organization_id] = (now, limits.is_suspended, planner)
+        if announced == self._announced:
+            self._planners[organization_id] = (now, limits.is_suspended, planner)
         return limits.is_suspended, planner
 
     # Loading what Valkey does not have ----------------------------------------------------------

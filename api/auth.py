@@ -6,9 +6,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from api.counters import KeyLimits
 from api.errors import TAKES_NO_CALLS, ApiError
 from api.http import Scope
 from api.key_rules import check_key
@@ -37,12 +38,32 @@ class Caller:
     organization_slug: str
     # Who made the key; None when that person has left.
     user_id: int | None
+    # Of the key alone.
+    limits: KeyLimits = field(default_factory=KeyLimits)
     # Public names; empty allows all.
     allowed_models: tuple[str, ...] = ()
     # Of web pages; empty allows none.
     allowed_origins: tuple[str, ...] = ()
     # Calls of the Responses API may be kept.
     keeps_responses: bool = False
+
+
+# The caller is made once, so that what is made of the key's limits stays with it.
+Found = tuple[ActiveKey, Caller]
+
+
+def caller_of(key: ActiveKey) -> Caller:
+    return Caller(
+        key.organization_id,
+        key.project_id,
+        key.api_key_id,
+        key.organization_slug,
+        key.created_by_id,
+        KeyLimits(key.limits),
+        key.allowed_models,
+        key.allowed_origins,
+        key.keeps_responses,
+    )
 
 
 def secret_of(headers: Mapping[bytes, bytes], style: ErrorStyle) -> str | None:
@@ -55,14 +76,14 @@ def secret_of(headers: Mapping[bytes, bytes], style: ErrorStyle) -> str | None:
 
 
 class Keys:
-    """Digest to key, cached for a short time; known and unknown ones alike."""
+    """Digest to key and its caller, cached for a short time; unknown ones, too."""
 
     def __init__(self, is_hearing: Callable[[], bool]) -> None:
         """`is_hearing` says whether announcements of revoked keys arrive at this moment."""
         self._is_hearing = is_hearing
-        self._cache: dict[str, tuple[float, ActiveKey | None]] = {}
-        # Counts revokes: a look-up that one overtook is answered but not cached.
-        self._revokes = 0
+        self._cache: dict[str, tuple[float, Found | None]] = {}
+        # Counts announcements: a look-up that one overtook is answered but not cached.
+        self._announced = 0
         self._used: dict[int, datetime] = {}
         self._marking: asyncio.Task[None] | None = None
 
@@ -77,7 +98,7 @@ class Keys:
 
     def forget(self, digest: str | None = None) -> None:
         """A key was revoked or changed; without a digest, any may have been."""
-        self._revokes += 1
+        self._announced += 1
         if digest is None:
             self._cache.clear()
         else:
@@ -85,9 +106,11 @@ class Keys:
 
     def forget_organization(self, organization_id: int) -> None:
         """It may have been suspended or resumed."""
-        self._revokes += 1
+        self._announced += 1
         for digest in [
-            digest for digest, (_, key) in self._cache.items() if key and key.organization_id == organization_id
+            digest
+            for digest, (_, found) in self._cache.items()
+            if found and found[1].organization_id == organization_id
         ]:
             del self._cache[digest]
 
@@ -106,11 +129,12 @@ class Keys:
                 f"This is {'a management' if kind is secrets.Kind.MANAGEMENT else 'an operator'} key: it is for the "
                 "management API and calls no model. Use an API key (sk-tf-…).",
             )
-        key = await self._find(secrets.digest(secret)) if kind is secrets.Kind.API else None
-        if key is None:
+        found = await self._find(secrets.digest(secret)) if kind is secrets.Kind.API else None
+        if found is None:
             raise ApiError(
                 "invalid_api_key", "The API key is not valid: mistyped, revoked or of another service. See the portal."
             )
+        key, caller = found
         now = datetime.now(UTC)
         if key.expires_at is not None and key.expires_at <= now:
             raise ApiError(
@@ -123,34 +147,26 @@ class Keys:
             raise ApiError("project_archived", "The API key belongs to an archived project; an admin can restore it.")
         check_key(key, scope)
         self._used[key.api_key_id] = now
-        return Caller(
-            key.organization_id,
-            key.project_id,
-            key.api_key_id,
-            key.organization_slug,
-            key.created_by_id,
-            key.allowed_models,
-            key.allowed_origins,
-            key.keeps_responses,
-        )
+        return caller
 
-    async def _find(self, digest: str) -> ActiveKey | None:
+    async def _find(self, digest: str) -> Found | None:
         now = time.monotonic()
         cached = self._cache.get(digest)
         if cached is not None and now - cached[0] < (TTL_S if self._is_hearing() else TTL_DEAF_S):
             return cached[1]
-        revokes = self._revokes
+        announced = self._announced
         try:
             key = await in_thread(find_active, digest)
         except STORE_ERRORS as error:
             logger.warning("key_lookup_failed error=%s", type(error).__name__)
             raise ApiError("store_unavailable", "The service cannot check API keys right now; try again.") from error
-        if revokes == self._revokes:
+        found = None if key is None else (key, caller_of(key))
+        if announced == self._announced:
             self._cache.pop(digest, None)
             while len(self._cache) >= CACHE_LIMIT:
                 del self._cache[next(iter(self._cache))]
-            self._cache[digest] = (now, key)
-        return key
+            self._cache[digest] = (now, found)
+        return found
 
     async def _mark_used(self) -> None:
         while True:

@@ -1,15 +1,15 @@
 """Which counters a call moves, in the form that the functions take: a plan (lua/counters.lua says what is in it).
 
 A plan depends on the caller, the model and the day, not on the call. It has two parts, made once and kept: one of the
-organization and the project, which all keys of the project share, and one of the key and its member. A call with twelve
-limits costs what a call with one does, and one of many keys what one of a single key does.
+organization and the project, which all keys of the project share, and one of the key and its member, which is kept with
+the key. A call with twelve limits costs what a call with one does, and one of many keys what one of a single key does.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import ceil, floor
 from typing import Literal, NamedTuple
@@ -17,8 +17,9 @@ from typing import Literal, NamedTuple
 from portal.quotas.snapshot import Limits, QuotaLimit
 from portal.quotas.use import window_bounds
 
-# Parts of plans kept for one organization: one for each of its projects, keys and members that call, and each model.
-PARTS_LIMIT = 20_000
+# Parts of plans that are kept: of one organization, for each project with limits and each model; of a key, for a model.
+SHARED_PARTS_LIMIT = 20_000
+KEY_PARTS_LIMIT = 8
 KINDS = ("requests", "input_tokens", "output_tokens", "tokens", "spend")
 HOURS = 1 << 20
 MINUTE_US = 60_000_000
@@ -43,6 +44,8 @@ class AppliedLimit(NamedTuple):
     quota: QuotaLimit
     form: Form
     scope: str
+    # Tells counters apart: the quota's id and the first hour of the window, which another time zone moves.
+    counter: int
     # Of a calendar window: [start, end).
     window_start: datetime | None = None
     window_end: datetime | None = None
@@ -50,11 +53,6 @@ class AppliedLimit(NamedTuple):
     @property
     def is_hard(self) -> bool:
         return self.quota.mode == "hard"
-
-    @property
-    def counter(self) -> int:
-        """Tells counters apart: by quota and first hour of the window, which another time zone moves."""
-        return self.quota.id * HOURS + (0 if self.window_start is None else int(self.window_start.timestamp()) // 3600)
 
 
 @dataclass(slots=True)
@@ -78,6 +76,15 @@ class Part:
 
 
 NOTHING = Part()
+
+
+@dataclass(slots=True, eq=False)
+class KeyLimits:
+    """The limits of one key, as they were read with it, and what was made of them."""
+
+    quotas: tuple[QuotaLimit, ...] = ()
+    # By model: the planner's day in which it was made, and the part.
+    parts: dict[str, tuple[object, Part]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -117,55 +124,75 @@ class Plan:
 
 
 class Planner:
-    """Makes the plans of one organization's limits, until these change."""
+    """Makes the plans of an organization's calls, until a limit of its own or of its projects or members changes."""
 
     def __init__(self, limits: Limits) -> None:
         self._organization = ("organization", limits.organization_id)
         self._time_zone = limits.time_zone
-        self._quotas: dict[Owner, list[QuotaLimit]] = defaultdict(list)
+        self._quotas: dict[Owner, list[QuotaLimit]] = {}
         for quota in limits.quotas:
-            self._quotas[quota.scope, quota.scope_id].append(quota)
-        self._parts: dict[tuple[str, Owner | None, Owner | None], Part] = {}
-        self._windows: dict[str, tuple[datetime, datetime]] = {}
+            self._quotas.setdefault((quota.scope, quota.scope_id), []).append(quota)
+        self._shared: dict[tuple[str, Owner | None], Part] = {}
+        # Of a calendar window: its first hour, start and end.
+        self._windows: dict[str, tuple[int, datetime, datetime]] = {}
         # Calendar windows of every length end at some midnight.
         self._midnight = datetime.min.replace(tzinfo=UTC)
+        self._day = object()
 
-    def plan(self, *, project_id: int, api_key_id: int, user_id: int | None, model: str, now: datetime) -> Plan:
+    def plan(self, *, project_id: int, key: KeyLimits, user_id: int | None, model: str, now: datetime) -> Plan:
         """The counters of a call of `model` with this key, which `user_id` made."""
         if now >= self._midnight:
-            self._parts.clear()
+            self._shared.clear()
             self._windows.clear()
+            self._day = object()
             _, self._midnight = window_bounds("day", self._time_zone, now)
-        shared = self._part(model, self._organization, ("project", project_id), now)
-        own = self._part(model, ("api_key", api_key_id), ("member", user_id) if user_id else None, now)
+        shared = self._shared_part(project_id, model, now)
+        own = self._own_part(key, user_id, model, now)
         if not shared.limits and not own.limits:
             return Plan(shared, own, b"")
         return Plan(shared, own, _pack(shared, own))
 
-    def _part(self, model: str, first: Owner, second: Owner | None, now: datetime) -> Part:
-        quotas = self._quotas
-        is_first, is_second = first in quotas, second in quotas
-        if not is_first and not is_second:
-            return NOTHING
-        whose = (model, first if is_first else None, second if is_second else None)
-        part = self._parts.get(whose)
+    def _shared_part(self, project_id: int, model: str, now: datetime) -> Part:
+        project: Owner = ("project", project_id)
+        of_project = self._quotas.get(project, ())
+        whose = (model, project if of_project else None)
+        part = self._shared.get(whose)
         if part is None:
-            if len(self._parts) >= PARTS_LIMIT:
-                self._parts.clear()
-            found = [quota for owner in whose[1:] if owner for quota in quotas[owner] if quota.model in ("", model)]
-            part = self._parts[whose] = _make_part([self._apply(quota, now) for quota in found]) if found else NOTHING
+            if len(self._shared) >= SHARED_PARTS_LIMIT:
+                self._shared.clear()
+            quotas = (*self._quotas.get(self._organization, ()), *of_project)
+            part = self._shared[whose] = self._make_part(quotas, model, now)
         return part
+
+    def _own_part(self, key: KeyLimits, user_id: int | None, model: str, now: datetime) -> Part:
+        of_member = self._quotas.get(("member", user_id), ()) if user_id else ()
+        if not key.quotas and not of_member:
+            return NOTHING
+        made = key.parts.get(model)
+        if made is None or made[0] is not self._day:
+            if len(key.parts) >= KEY_PARTS_LIMIT:
+                key.parts.clear()
+            made = key.parts[model] = self._day, self._make_part((*key.quotas, *of_member), model, now)
+        return made[1]
+
+    def _make_part(self, quotas: Sequence[QuotaLimit], model: str, now: datetime) -> Part:
+        limits = [self._apply(quota, now) for quota in quotas if quota.model in ("", model)]
+        return _make_part(limits) if limits else NOTHING
 
     def _apply(self, quota: QuotaLimit, now: datetime) -> AppliedLimit:
         # All limits of a scope apply to the same calls.
         scope = f"{quota.scope}:{quota.scope_id}{quota.model and ':'}{quota.model}"
+        counter = quota.id * HOURS
         if quota.kind == "concurrency":
-            return AppliedLimit(quota, "lease", scope)
+            return AppliedLimit(quota, "lease", scope, counter)
         if quota.window == "minute":
-            return AppliedLimit(quota, "bucket", scope)
-        if quota.window not in self._windows:
-            self._windows[quota.window] = window_bounds(quota.window, self._time_zone, now)
-        return AppliedLimit(quota, "window", scope, *self._windows[quota.window])
+            return AppliedLimit(quota, "bucket", scope, counter)
+        found = self._windows.get(quota.window)
+        if found is None:
+            start, end = window_bounds(quota.window, self._time_zone, now)
+            found = self._windows[quota.window] = int(start.timestamp()) // 3600, start, end
+        hour, start, end = found
+        return AppliedLimit(quota, "window", scope, counter + hour, start, end)
 
 
 def key(organization_id: int) -> str:

@@ -18,11 +18,13 @@ from django.middleware.csrf import CsrfViewMiddleware
 
 from api.auth import Caller
 from api.consumer import InferenceConsumer
+from api.counters import KeyLimits
 from api.errors import TAKES_NO_CALLS, ApiError
 from api.http import Scope
 from api.protocols.errors import BadRequest
 from api.stores import STORE_ERRORS, in_thread
 from portal.access import project_for
+from portal.api_keys.selectors import find_active
 from portal.api_keys.services import playground_key
 from portal.permissions import Permission
 
@@ -71,8 +73,17 @@ def _caller(scope: Scope, wanted: ProjectField) -> Caller:
         raise ApiError("organization_suspended", TAKES_NO_CALLS)
     if project.is_archived:
         raise ApiError("project_archived", "This project is archived; choose another one.", param="project")
-    key = playground_key(project)
-    return Caller(project.organization_id, project.id, key.id, project.organization.slug, request.user.id)
+    key = find_active(playground_key(project).digest)
+    if key is None:
+        raise ApiError("not_found", "The project is being closed.", param="project")
+    return Caller(
+        project.organization_id,
+        project.id,
+        key.api_key_id,
+        project.organization.slug,
+        request.user.id,
+        KeyLimits(key.limits),
+    )
 
 
 def _never_called(request: HttpRequest) -> HttpResponse:

@@ -33,7 +33,7 @@ from django.conf import settings
 from api import counters, credit
 from api.admission import LEASE_MS, Admission, Demand
 from api.auth import Caller
-from api.counters import Plan, Planner
+from api.counters import KeyLimits, Plan, Planner
 from api.functions import LIBRARY
 from api.valkey import Argument, Valkey
 from inference_grpc.events import Usage
@@ -148,22 +148,24 @@ DEMAND = Demand("model", 1_000_000, 100, 100, "USD")
 USAGE = Usage(prompt_tokens=80, completion_tokens=90)
 
 
-def limits_of(count: int, keys: int) -> Limits:
-    """`count` limits with room for each key: of the organization and its project in turn, a sixth of the key if there
-    are keys."""
-    quotas: list[QuotaLimit] = []
-    of_key = count // 6 if keys else 0
+# Of twelve limits; with fewer, a key has none of its own.
+OF_KEY = 2
 
-    def add(scope: Scope, scope_id: int, number: int) -> None:
-        kind, _, window = KINDS[number % len(KINDS)].partition(":")
-        quotas.append(QuotaLimit(len(quotas) + 1, scope, scope_id, "", "", "hard", kind, window, 10**12))
 
-    for number in range(count - of_key):
-        add("organization" if number % 2 == 0 else "project", 1, number // 2)
-    for key_id in range(keys if of_key else 0):
-        for number in range(of_key):
-            add("api_key", key_id, number + 1)
-    return Limits(ORGANIZATION, False, "UTC", tuple(quotas))
+def limits_of(count: int) -> Limits:
+    """`count` limits with room, of the organization and its project in turn."""
+    scopes: tuple[Scope, ...] = ("organization", "project")
+    return Limits(ORGANIZATION, False, "UTC", tuple(_limit(scopes[n % 2], 1, n + 1, n // 2) for n in range(count)))
+
+
+def limits_of_key(key_id: int) -> tuple[QuotaLimit, ...]:
+    first = 100 + OF_KEY * key_id
+    return tuple(_limit("api_key", key_id, first + number, number + 1) for number in range(OF_KEY))
+
+
+def _limit(scope: Scope, scope_id: int, quota_id: int, number: int) -> QuotaLimit:
+    kind, _, window = KINDS[number % len(KINDS)].partition(":")
+    return QuotaLimit(quota_id, scope, scope_id, "", "", "hard", kind, window, 10**12)
 
 
 class Rig:
@@ -177,10 +179,9 @@ class Rig:
         if await self.general.dbsize():
             raise SystemExit("VALKEY_URL names a database that is in use; name an empty one, or unset it.")
         await self.general.hset(credit.key(ORGANIZATION), "available", CREDIT_NANO)
-        self.planners = {count: Planner(limits_of(count, 1)) for count in (0, 1, 2, 4, 8)}
-        # Of all variants with twelve limits, however many of the keys call.
-        self.planners[12] = Planner(limits_of(12, most_keys))
-        self.without_own = Planner(limits_of(12, 0))
+        self.planners = {count: Planner(limits_of(count)) for count in (0, 1, 2, 4, 8, 12, 12 - OF_KEY)}
+        # As api/auth.py keeps them: of the keys that have called.
+        self.callers: dict[tuple[bool, int], Caller] = {}
         # Calls made so far: rounds go on where the last one ended, so that many keys are many.
         self.called = 0
         await self._load_counters(most_keys)
@@ -194,30 +195,39 @@ class Rig:
         await self.general.aclose()
         return str(info.get("valkey_version") or info["redis_version"]).encode()
 
-    def plan(self, limits: int, key_id: int) -> Plan:
-        return self.planners[limits].plan(
-            project_id=1, api_key_id=key_id, user_id=None, model=DEMAND.model, now=datetime.now(UTC)
-        )
+    def caller(self, key_id: int, *, has_own: bool) -> Caller:
+        """As it is made when a key is read."""
+        found = self.callers.get((has_own, key_id))
+        if found is None:
+            limits = KeyLimits(limits_of_key(key_id) if has_own else ())
+            found = self.callers[has_own, key_id] = Caller(ORGANIZATION, 1, key_id, "benchmark", None, limits)
+        return found
+
+    def plan(self, key: KeyLimits) -> Plan:
+        """With twelve limits, two of them the key's own."""
+        planner = self.planners[12 - OF_KEY]
+        return planner.plan(project_id=1, key=key, user_id=None, model=DEMAND.model, now=datetime.now(UTC))
 
     async def run(self, variant: Variant, calls: int) -> Sample:
-        far = time.monotonic() + 3600
+        has_own = variant.limits == 12 and variant.has_own
+        planner = self.planners[variant.limits - OF_KEY * has_own]
+        self.admission._planners[ORGANIZATION] = (time.monotonic() + 3600, False, planner)
+        numbers = range(self.called, self.called + calls)
+        callers = [self.caller(number * 7919 % variant.keys, has_own=has_own) for number in numbers]
+        self.called += calls
 
-        async def ours(key_id: int) -> None:
-            planner = self.planners[variant.limits] if variant.has_own else self.without_own
-            self.admission._planners[ORGANIZATION] = (far, False, planner)
-            caller = Caller(ORGANIZATION, 1, key_id, "benchmark", None)
+        async def ours(caller: Caller) -> None:
             reservation = await self.admission.reserve(caller, uuid.uuid4(), DEMAND)
             await self.admission.settle(reservation, cost_nano=500_000, usage=USAGE)
 
-        call = self._through_general(variant.limits) if variant.is_general else ours
+        call = self._through_general() if variant.is_general else ours
         self.valkey.sent.clear()
         before, cpu = await self._server_us(), time.process_time()
-        turn = iter(range(self.called, self.called + calls))
-        self.called += calls
+        turn = iter(callers)
 
         async def work() -> None:
-            for number in turn:
-                await call(number * 7919 % variant.keys)
+            for caller in turn:
+                await call(caller)
 
         await asyncio.gather(*(work() for _ in range(AT_ONCE)))
         client_s = time.process_time() - cpu
@@ -230,12 +240,12 @@ class Rig:
             to_admit = sent.total() - to_settle
         return Sample(client_s * 1e6 / calls, (after - before) / calls, to_admit / calls, to_settle / calls)
 
-    def _through_general(self, limits: int) -> Callable[[int], Awaitable[None]]:
+    def _through_general(self) -> Callable[[Caller], Awaitable[None]]:
         reserve, settle = LIBRARY.function("reserve"), LIBRARY.function("settle")
         keys = [credit.key(ORGANIZATION), counters.key(ORGANIZATION)]
 
-        async def call(key_id: int) -> None:
-            request_id, plan = str(uuid.uuid4()), self.plan(limits, key_id).packed
+        async def call(caller: Caller) -> None:
+            request_id, plan = str(uuid.uuid4()), self.plan(caller.limits).packed
             reserved: list[bytes | int] = [DEMAND.hold_nano, LEASE_MS, DEMAND.input_tokens, DEMAND.output_tokens, plan]
             await self.general.fcall(reserve, 2, *keys, request_id, *reserved)
             used: list[bytes | int | str] = [500_000, request_id, 1, USAGE.prompt_tokens, USAGE.completion_tokens, b"?"]
@@ -250,7 +260,7 @@ class Rig:
             async with self.general.pipeline(transaction=False) as pipe:
                 for key_id in range(first, min(first + 10_000, most_keys)):
                     values: defaultdict[str, dict[int, float]] = defaultdict(dict)
-                    for limit in self.plan(12, key_id).limits:
+                    for limit in self.plan(KeyLimits(limits_of_key(key_id))).limits:
                         values[limit.scope][limit.counter] = soon if limit.form == "bucket" else 0
                     slots = [part for scope, each in values.items() for part in (scope, counters.write(each))]
                     pipe.execute_command(
@@ -258,9 +268,8 @@ class Rig:
                     )
                 await pipe.execute()
         keys = [credit.key(ORGANIZATION), counters.key(ORGANIZATION)]
-        plan = self.without_own.plan(
-            project_id=1, api_key_id=0, user_id=None, model=DEMAND.model, now=datetime.now(UTC)
-        )
+        none = KeyLimits()
+        plan = self.planners[12].plan(project_id=1, key=none, user_id=None, model=DEMAND.model, now=datetime.now(UTC))
         for limit in plan.limits:
             if limit.form == "window":
                 place = counters.kind_place(limit.quota.kind)

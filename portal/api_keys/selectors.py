@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
+from django.db import connection
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from portal.api_keys.models import ApiKey, ManagementKey, Purpose, RetiredSecret
 from portal.client_address import Network, parse_network
 from portal.organizations.models import Organization
+from portal.quotas.snapshot import QuotaLimit
 
 
 @dataclass(frozen=True)
@@ -35,73 +37,53 @@ class ActiveKey:
     # Of the organization; empty allows none.
     allowed_origins: tuple[str, ...] = ()
     keeps_responses: bool = False
+    # Of the key alone, in the order in which they were made.
+    limits: tuple[QuotaLimit, ...] = ()
 
     @cached_property
     def networks(self) -> tuple[Network, ...]:
         return tuple(parse_network(text) for text in self.allowed_networks)
 
 
+# At a key's first call, so it is not left to the ORM, which takes four times the CPU to ask for less.
+_ACTIVE_KEY = """
+    WITH secret AS (
+        SELECT id AS api_key_id, NULL::timestamptz AS works_until FROM portal_apikey WHERE digest = %(digest)s
+        UNION ALL
+        SELECT api_key_id, works_until FROM portal_retiredsecret WHERE digest = %(digest)s AND works_until > %(now)s
+    )
+    SELECT k.id, k.name, k.prefix, k.organization_id, k.project_id, LEAST(k.expires_at, secret.works_until), o.slug,
+           o.suspended_at IS NOT NULL OR o.deletes_at IS NOT NULL, k.created_by_id, p.archived_at IS NOT NULL,
+           k.allowed_routes, k.allowed_models, k.allowed_networks, o.allowed_origins, o.keeps_responses,
+           ARRAY(
+               SELECT json_build_array(q.id, q.model, q.mode, q.kind, q."window", q."limit")
+               FROM portal_quota AS q WHERE q.api_key_id = k.id ORDER BY q.id
+           )
+    FROM secret
+    JOIN portal_apikey AS k ON k.id = secret.api_key_id
+    JOIN portal_project AS p ON p.id = k.project_id
+    JOIN portal_organization AS o ON o.id = k.organization_id
+    WHERE k.revoked_at IS NULL
+"""
+
+
 def find_active(digest: str) -> ActiveKey | None:
-    """The unrevoked key with this secret, or None. The caller compares `expires_at` with its clock.
+    """The unrevoked key with this secret, or None; its rules and limits in the same query. The caller compares
+    `expires_at` with its clock.
 
-    One query for a key's present secret; a second one finds a secret that a rotation replaced and that still works, and
-    then `expires_at` is the end of the overlap if that comes first.
+    A secret that a rotation replaced and that still works finds its key, too; then `expires_at` is the end of the
+    overlap if that comes first.
     """
-    found = _find(digest=digest)
-    if found is not None:
-        return found
-    retired = RetiredSecret.objects.filter(digest=digest, works_until__gt=timezone.now()).first()
-    if retired is None:
+    with connection.cursor() as cursor:
+        cursor.execute(_ACTIVE_KEY, {"digest": digest, "now": timezone.now()})
+        row = cursor.fetchone()
+    if row is None:
         return None
-    key = _find(id=retired.api_key_id)
-    if key is None:
-        return None
-    return replace(key, expires_at=min(filter(None, (key.expires_at, retired.works_until))))
-
-
-def _find(**which: object) -> ActiveKey | None:
-    key = (
-        ApiKey.objects.filter(**which, revoked_at=None)
-        .select_related("organization", "project")
-        .only(
-            "id",
-            "name",
-            "prefix",
-            "organization_id",
-            "project_id",
-            "expires_at",
-            "created_by_id",
-            "allowed_routes",
-            "allowed_models",
-            "allowed_networks",
-            "project__archived_at",
-            "organization__slug",
-            "organization__allowed_origins",
-            "organization__keeps_responses",
-            "organization__suspended_at",
-            "organization__deletes_at",
-        )
-        .first()
-    )
-    if key is None:
-        return None
-    return ActiveKey(
-        api_key_id=key.id,
-        name=key.name,
-        prefix=key.prefix,
-        organization_id=key.organization_id,
-        project_id=key.project_id,
-        expires_at=key.expires_at,
-        organization_slug=key.organization.slug,
-        organization_suspended=key.organization.is_refused,
-        created_by_id=key.created_by_id,
-        project_archived=key.project.is_archived,
-        allowed_routes=tuple(key.allowed_routes),
-        allowed_models=tuple(key.allowed_models),
-        allowed_networks=tuple(key.allowed_networks),
-        allowed_origins=tuple(key.organization.allowed_origins),
-        keeps_responses=key.organization.keeps_responses,
-    )
+    *facts, routes, models, networks, origins, keeps_responses, limits = row
+    key_id, name, *_ = facts
+    facts += [tuple(names) for names in (routes, models, networks, origins)]
+    facts += keeps_responses, tuple(QuotaLimit(number, "api_key", key_id, name, *limit) for number, *limit in limits)
+    return ActiveKey(*facts)
 
 
 def find_management_key(digest: str) -> ManagementKey | None:

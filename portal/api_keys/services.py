@@ -121,9 +121,7 @@ def change(*, api_key: ApiKey, name: str, expires_at: datetime | None, rules: Ke
         before=before,
         after=after,
     )
-    _announce(api_key)
-    # A refusal names the key whose limit it is.
-    transaction.on_commit(partial(snapshot.publish, api_key.organization_id))
+    transaction.on_commit(partial(announce, api_key.id))
     return api_key
 
 
@@ -142,7 +140,7 @@ def rotate(*, api_key: ApiKey, overlap: timedelta, actor: User) -> IssuedKey:
     RetiredSecret.objects.create(
         api_key=api_key, prefix=api_key.prefix, digest=api_key.digest, retired_at=now, works_until=now + overlap
     )
-    _announce(api_key)
+    transaction.on_commit(partial(announce, api_key.id))
     api_key.prefix, api_key.digest, api_key.rotated_at = secrets.shown_prefix(secret), secrets.digest(secret), now
     api_key.save(update_fields=["prefix", "digest", "rotated_at"])
     record_event(
@@ -170,7 +168,7 @@ def end_retired(*, api_key: ApiKey, retired: RetiredSecret, actor: User) -> None
         subject=api_key,
         label=f"{api_key.name} ({retired.prefix}…)",
     )
-    transaction.on_commit(partial(snapshot.announce_key_revoked, retired.digest))
+    transaction.on_commit(partial(snapshot.announce_key, retired.digest))
 
 
 def _lock_active(api_key: ApiKey) -> ApiKey:
@@ -180,11 +178,12 @@ def _lock_active(api_key: ApiKey) -> ApiKey:
     return found
 
 
-def _announce(api_key: ApiKey) -> None:
-    """After commit, the gateways look the key's secrets up again."""
-    digests = [api_key.digest, *RetiredSecret.objects.filter(api_key=api_key).values_list("digest", flat=True)]
-    for digest in digests:
-        transaction.on_commit(partial(snapshot.announce_key_revoked, digest))
+def announce(api_key_id: int) -> None:
+    """The gateways read the key anew, by each of its secrets. To be called when the change has committed: a secret that
+    a rotation makes in between is then either found here, or was read after the change."""
+    retired = RetiredSecret.objects.filter(api_key_id=api_key_id).values_list("digest")
+    for (digest,) in ApiKey.objects.filter(id=api_key_id).values_list("digest").union(retired, all=True):
+        snapshot.announce_key(digest)
 
 
 @transaction.atomic
@@ -202,8 +201,7 @@ def revoke(*, api_key: ApiKey, actor: User | None, reason: str = "") -> None:
         label=str(api_key),
         reason=reason,
     )
-    api_key.refresh_from_db(fields=["digest"])
-    _announce(api_key)
+    transaction.on_commit(partial(announce, api_key.id))
 
 
 def playground_key(project: Project) -> ApiKey:

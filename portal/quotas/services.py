@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from billing.accounts.selectors import account_of
 from portal.alerts.services import watch_soft_limits
 from portal.api_keys.models import ApiKey
+from portal.api_keys.services import announce
 from portal.audit.services import record_event
 from portal.errors import PortalError
 from portal.organizations.models import Member, Organization, Project
@@ -105,7 +106,10 @@ def change_quota(
         after={**which_one, unit: after[0], "mode": after[1]},
         reason=reason,
     )
-    transaction.on_commit(partial(snapshot.publish, organization.id))
+    if api_key is not None:
+        transaction.on_commit(partial(announce, api_key.id))
+    else:
+        transaction.on_commit(partial(snapshot.publish, organization.id))
     return quota
 
 

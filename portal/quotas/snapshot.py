@@ -1,9 +1,11 @@
-"""The Valkey form of an organization's limits, which the gateways read on every call; and two announcements.
+"""The Valkey form of an organization's limits, which the gateways keep; and two announcements.
 
-- hash `limits:{organization_id}`: fields `version`, `suspended` (0 or 1), `time_zone`, `quotas` (JSON list).
+- hash `limits:{organization_id}`: fields `version`, `suspended` (0 or 1), `time_zone`, `quotas` (JSON list): those of
+  the organization, its projects and members. A key's own, of which there may be as many as keys, are not in it: the
+  gateways read them with the key (portal/api_keys/selectors.py).
 - hash `exceeded:{organization_id}`: quota id -> calls that a soft limit let through since alerts were last raised.
 - channel `limits:changed`: the organization's id, after a publish.
-- channel `keys:revoked`: a key's digest, after a revoke.
+- channel `keys:revoked`: a key's digest, after a revoke or a change of its rules or limits.
 
 PostgreSQL owns the truth: a lost hash is read as absent and published again, and beat re-publishes all.
 """
@@ -24,7 +26,7 @@ from portal.organizations.models import Organization
 from portal.quotas.models import Quota
 
 # Readers refuse another version than theirs and read the database's form again.
-VERSION = 3
+VERSION = 4
 KEYS_REVOKED = "keys:revoked"
 LIMITS_CHANGED = "limits:changed"
 
@@ -50,6 +52,8 @@ class QuotaLimit:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Of an organization, its projects and members."""
+
     organization_id: int
     is_suspended: bool
     time_zone: str
@@ -75,7 +79,7 @@ def _organizations() -> QuerySet[Organization]:
 
 
 def _quotas() -> QuerySet[Quota]:
-    return Quota.objects.select_related("project", "api_key", "member__user").order_by("id")
+    return Quota.objects.filter(api_key=None).select_related("project", "member__user").order_by("id")
 
 
 def _limits(organization: Organization, quotas: Iterable[Quota]) -> Limits:
@@ -205,5 +209,6 @@ def take_exceeded(organization_id: int) -> dict[int, int]:
     return {int(quota_id): int(count) for quota_id, count in counts.items()}
 
 
-def announce_key_revoked(digest: str) -> None:
+def announce_key(digest: str) -> None:
+    """The gateways read the key with this secret anew at its next call."""
     client().publish(KEYS_REVOKED, digest)

@@ -12,7 +12,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.usage.selectors import FinishedCall, RecordCounts, microseconds_of
-from portal.api_keys.services import ANYTHING, change, issue
+from portal.api_keys.selectors import find_active
+from portal.api_keys.services import ANYTHING, change, issue, rotate
 from portal.audit.models import AuditEvent
 from portal.catalog.models import Model
 from portal.organizations.models import Member
@@ -125,10 +126,8 @@ class TestSnapshot:
         assert snapshot.read(cast.organization.id).is_suspended
 
     def test_says_whose_each_limit_is(self, cast: Cast) -> None:
-        key = issue(project=cast.project, name="laptop", actor=cast.ada).api_key
         limit(cast, 1)
         limit(cast, 2, project=cast.project)
-        limit(cast, 4, api_key=key)
         limit(cast, 5, member=Member.objects.get(user=cast.ada, organization=cast.organization))
         limit(cast, 7, model="m")
         assert [
@@ -136,7 +135,6 @@ class TestSnapshot:
         ] == [
             (1, "organization", cast.organization.id, ""),
             (2, "project", cast.project.id, ""),
-            (4, "api_key", key.id, ""),
             (5, "member", cast.ada.id, ""),
             (7, "organization", cast.organization.id, "m"),
         ]
@@ -151,7 +149,38 @@ class TestSnapshot:
         with django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
             rename_project(project=cast.project, name="Looms", actor=cast.ada)
             change(api_key=key, name="desk", expires_at=None, rules=ANYTHING, actor=cast.ada)
-        assert [each.scope_name for each in snapshot.read(cast.organization.id).quotas] == ["Looms", "desk"]
+        assert [each.scope_name for each in snapshot.read(cast.organization.id).quotas] == ["Looms"]
+        found = find_active(key.digest)
+        assert found is not None
+        assert [each.scope_name for each in found.limits] == ["desk"]
+
+    def test_a_keys_own_are_read_with_the_key(self, cast: Cast) -> None:
+        key = issue(project=cast.project, name="laptop", actor=cast.ada).api_key
+        for amount, scope in ((1, {}), (4, {"api_key": key}), (2**62, {"api_key": key, "model": "m"})):
+            limit(cast, amount, **scope)
+        found = find_active(key.digest)
+        assert found is not None
+        assert found.limits == tuple(snapshot.as_limit(row) for row in key.quotas.order_by("id"))
+        assert [each.limit for each in found.limits] == [4, 2**62]
+        assert [each.limit for each in snapshot.load(cast.organization.id).quotas] == [1]
+
+    def test_a_change_of_a_keys_own_announces_its_secrets_and_publishes_nothing(
+        self,
+        cast: Cast,
+        announcements: list[tuple[str, str]],
+        django_capture_on_commit_callbacks: Callable[..., object],
+    ) -> None:
+        first = issue(project=cast.project, name="laptop", actor=cast.ada)
+        old = first.api_key.digest
+        with django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
+            limit(cast, 4, api_key=first.api_key)
+            # Commits before the announcement, and after the change.
+            second = rotate(api_key=first.api_key, overlap=timedelta(hours=1), actor=cast.ada)
+        assert set(announcements) == {("keys:revoked", old), ("keys:revoked", second.api_key.digest)}
+        announcements.clear()
+        with django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
+            limit(cast, 4, api_key=second.api_key)
+        assert not announcements
 
     def test_another_version_is_not_read(self, cast: Cast) -> None:
         fields = snapshot.encode(snapshot.load(cast.organization.id))

@@ -17,7 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from api import counters, credit, functions
-from api.counters import AppliedLimit, Plan, Planner
+from api.counters import AppliedLimit, KeyLimits, Plan, Planner
 from portal.quotas.snapshot import Limits, QuotaLimit
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
@@ -35,10 +35,13 @@ class Books:
         self.set_limits(*quotas)
 
     def set_limits(self, *quotas: QuotaLimit) -> None:
-        self.planner = Planner(Limits(self.organization_id, False, "UTC", quotas))
+        of_key = [quota for quota in quotas if quota.scope == "api_key"]
+        others = [quota for quota in quotas if quota.scope != "api_key"]
+        self.key = KeyLimits(tuple(of_key))
+        self.planner = Planner(Limits(self.organization_id, False, "UTC", tuple(others)))
 
     def plan(self, model: str = "m", now: datetime = NOW) -> Plan:
-        return self.planner.plan(project_id=3, api_key_id=7, user_id=5, model=model, now=now)
+        return self.planner.plan(project_id=3, key=self.key, user_id=5, model=model, now=now)
 
     def run(self, name: str, keys: list[str], *arguments: Any) -> Any:
         return functions.call(self.valkey, name, keys, *arguments)

@@ -19,11 +19,12 @@ from api import credit
 from billing.ledger.selectors import held_nano
 from portal.alerts import evaluation
 from portal.alerts.models import Alert, AlertRule
-from portal.api_keys.services import revoke
+from portal.api_keys.services import issue, revoke
 from portal.catalog.models import Deployment
 from portal.organizations.models import Member
 from portal.quotas import snapshot
-from portal.quotas.models import Mode, Quota
+from portal.quotas.models import Mode, Quota, QuotaKind, Window
+from portal.quotas.services import change_quota
 from tests.api.live.service import MODEL, SOON_S, Account, Web, eventually, make_model, set_limit
 
 
@@ -70,6 +71,23 @@ def test_a_members_limit_counts_the_keys_that_the_member_made(account: Account) 
     }
     assert refused.headers["x-limit-remaining"] == "0"
     assert datetime.fromisoformat(refused.headers["x-limit-reset"]) > timezone.now()
+
+
+def test_a_keys_own_limit_holds_that_key_alone(account: Account) -> None:
+    other = issue(project=account.project, name="other", actor=account.api_key.created_by)
+    set_limit(account, "requests", "day", 2)
+    set_limit(account, "requests", "day", 1, api_key=account.api_key)
+    assert account.post("SAY: hi").status_code == 200
+    refused = account.post("SAY: hi")
+    assert refused.status_code == 429
+    assert f"of this API key '{account.api_key.name}'" in refused.json()["error"]["message"]
+    assert replace(account, secret=other.secret).post("SAY: hi").status_code == 200
+    # Valkey forgets everything: the limits are read again, each from where it is kept, and what was used of them.
+    snapshot.client().flushdb()
+    assert account.post("SAY: hi").headers["x-limit-scope"] == f"organization:{account.organization.id}"
+    set_limit(account, "requests", "day", 9)
+    eventually(lambda: account.post("SAY: hi").headers["x-limit-scope"] == f"api_key:{account.api_key.id}")
+    assert replace(account, secret=other.secret).post("SAY: hi").status_code == 200
 
 
 def test_a_refusal_by_a_templates_limit_says_that_the_operator_set_it(account: Account) -> None:
@@ -163,6 +181,16 @@ def test_a_change_and_a_revoke_hold_on_every_gateway_soon(account: Account, own_
         while not done.is_set():
             through.post("SAY: hi")
 
+    def own_limit(limit: int | None) -> None:
+        change_quota(
+            organization=account.organization,
+            kind=QuotaKind.REQUESTS,
+            window=Window.DAY,
+            limit=limit,
+            actor=account.api_key.created_by,
+            api_key=account.api_key,
+        )
+
     delays_ms: dict[str, list[int]] = {}
 
     def delay_until(status: int, what: str, change: Callable[[], object]) -> None:
@@ -182,6 +210,8 @@ def test_a_change_and_a_revoke_hold_on_every_gateway_soon(account: Account, own_
         try:
             for through in both:
                 assert through.post("SAY: hi").status_code == 200
+            delay_until(429, "key's own quota changed", lambda: own_limit(0))
+            delay_until(200, "key's own quota removed", lambda: own_limit(None))
             delay_until(429, "quota changed", lambda: set_limit(account, "requests", "day", 0))
             delay_until(401, "key revoked", lambda: revoke(api_key=account.api_key, actor=account.api_key.created_by))
         finally:

@@ -20,10 +20,11 @@ import redis
 from django.conf import settings
 
 from api import counters, credit
-from api.counters import AppliedLimit, Planner
+from api.counters import AppliedLimit, KeyLimits, Planner
 from api.tasks import refresh_balances
 from config.local.program import free_port
 from config.local.valkey import EmbeddedValkey
+from portal.api_keys.selectors import find_active
 from portal.quotas import snapshot
 from portal.quotas.use import used_in
 from tests.api.live.service import MODEL, PATIENCE_S, Account, Engine, Web, eventually, make_account, pull_receipts
@@ -112,9 +113,11 @@ def callers(account: Account, prompt: str, **fields: Any) -> Iterator[Calls]:
 
 
 def windows(account: Account) -> list[AppliedLimit]:
+    found = find_active(account.api_key.digest)
+    assert found is not None
     plan = Planner(snapshot.load(account.organization.id)).plan(
         project_id=account.project.id,
-        api_key_id=account.api_key.id,
+        key=KeyLimits(found.limits),
         user_id=account.api_key.created_by_id,
         model=MODEL,
         now=datetime.now(UTC),
