@@ -20,7 +20,7 @@ from config.local.product import CannotStart, Product, say_at_once  # noqa: E402
 from config.local.program import ProgramFailed, StopAsked  # noqa: E402
 from config.local.state import RunFolder  # noqa: E402
 
-OTHER_START_TIMEOUT_S = 300.0
+OTHER_START_TIMEOUT_S = 600.0
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +13,19 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.chromium import launch_options
 from tests.browser.seed import ENVIRONMENT, seeded_by
 from tests.browser.window import CLICKS_WAIT, sign_in
-from tests.end_to_end.stack import PATIENCE_S, Stack
+from tests.end_to_end.stack import PATIENCE_S, TEST_TIMEOUT_S, Stack
 
 TIMEOUT_MS = PATIENCE_S * 1000
 WIDE, NARROW = 1280, 390
 
 OpenWindow = Callable[..., Page]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")

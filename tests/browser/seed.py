@@ -14,7 +14,7 @@ import sys
 from config.local.state import RunFolder
 from tests.browser.seed_administration import administer, wait_until
 from tests.browser.seed_operations import operate
-from tests.end_to_end.stack import ROOT, Stack
+from tests.end_to_end.stack import ROOT, START_TIMEOUT_S, Stack
 
 # The receivers of its webhooks are on this machine.
 ENVIRONMENT = {"WEBHOOK_ALLOW_PRIVATE": "1"}
@@ -32,7 +32,7 @@ def seeded_by(stack: Stack) -> dict[str, object]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=START_TIMEOUT_S,
     )
     assert result.returncode == 0, result.stderr
     rows: dict[str, object] = json.loads(result.stdout.splitlines()[-1])

@@ -14,7 +14,7 @@ from tests.browser.pages import PAGES
 from tests.browser.window import overflow, wait_until_still
 from tests.end_to_end.stack import ROOT
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.browser
 
 CATALOGUE = ROOT / "portal" / "locale" / "de" / "LC_MESSAGES" / "django.mo"
 # In English: the API, the parts of the design, mails as they were sent; and what an engine says of itself.

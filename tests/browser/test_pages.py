@@ -12,7 +12,7 @@ from tests.browser.conftest import NARROW, WIDE, OpenWindow
 from tests.browser.pages import PAGES, PortalPage
 from tests.browser.window import overflow, wait_until_still
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.browser
 
 AXE = (Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js").read_text()
 VIOLATIONS = """

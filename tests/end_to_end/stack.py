@@ -23,8 +23,10 @@ from config.local.state import RunFolder, State
 
 ROOT = Path(__file__).resolve().parents[2]
 # A machine may stand still for many seconds: waiting long costs nothing where it does not.
-START_TIMEOUT_S = 300.0
+START_TIMEOUT_S = 600.0
 PATIENCE_S = 180.0
+# Of one test; the first of a product starts it too.
+TEST_TIMEOUT_S = 1800
 # What must not leak in from the shell that runs the tests: the stack has stores, secrets and addresses of its own.
 OWN_VARIABLES = re.compile(
     r"^(DATABASE_|VALKEY_|ENGINE_|STRIPE_|SMTP_|SECRET_KEY|API_KEY_PEPPER|PUBLIC_URL|PORT$|VAR_DIR|DEBUG$|DJANGO_)"
