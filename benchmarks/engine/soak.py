@@ -1,11 +1,14 @@
 """Many random requests through the whole engine on a tiny hybrid: every one ends, and no page or slot is lost.
 
     python -m benchmarks.engine.soak [--requests 10000] [--longest 4000] [--seed 1] [--draft-tokens 3] [--model PATH]
-                                     [--report FILE.md]
+                                     [--kv-cache staged] [--report FILE.md]
 
 Lengths, shared beginnings, number of choices, stop strings, seeds, priorities, tenants, deadlines and cancels are drawn
 at random. Memory is small, so sequences are preempted and states evicted all the time. Some requests are repeated, and
 their texts at temperature 0 must be equal. All pages and slots are counted every hundred steps and at the end.
+
+Over a staged cache all but the first page and the last four of a text is in three bits. In plain form that is slow, so
+take fewer requests and shorter ones.
 """
 
 from __future__ import annotations
@@ -29,6 +32,10 @@ from inference_grpc.events import Failed, Finished, TextDelta
 from inference_grpc.model.tiny import write_tiny
 
 AT_ONCE = 24
+MAX_SEQUENCES = 16
+PAGE_TOKENS = 16
+# Of a staged cache.
+ANCHORS, RECENT = 1, 4
 STEPS_BETWEEN_COUNTS = 100
 # One layer of each kind and narrow heads: what is tried is bookkeeping, so steps should be short.
 NARROW: dict[str, Any] = {
@@ -61,21 +68,28 @@ class Outcome:
     swaps: int = 0  # of these, to host memory
     drafted: int = 0
     accepted: int = 0
+    most_three_bit: int = 0  # pages of them that sequences held at a time
     steps: int = 0
     counts: int = 0  # how often all pages and slots were counted
     seconds: float = 0.0
 
 
 class Soak:
-    def __init__(self, model: str, longest: int, seed: int, *, draft_tokens: int = 0) -> None:
+    def __init__(self, model: str, longest: int, seed: int, *, draft_tokens: int = 0, kv_cache: str = "auto") -> None:
         self._chance = random.Random(seed)
         self._longest = longest
         # Room for one of the longest and a little, so that sequences push one another out.
-        pages = (longest + 200) // 16 + 4
+        pages = (longest + 200) // PAGE_TOKENS + 4
+        if kv_cache == "staged":  # whose pages in FP8 are for all that run at once
+            pages += (MAX_SEQUENCES - 1) * (ANCHORS + RECENT)
         config = EngineConfig(
             model=model,
             pages=pages,
-            max_sequences=16,
+            page_tokens=PAGE_TOKENS,
+            max_sequences=MAX_SEQUENCES,
+            kv_cache=kv_cache,
+            kv_anchor_pages=ANCHORS,
+            kv_recent_pages=RECENT,
             prefill_tokens=1024,
             queue_limit=10_000,
             checkpoint_mib=0,
@@ -119,9 +133,10 @@ class Soak:
         self._outcome.counts += 1
         if self._miscounts:
             raise self._miscounts[0]
-        held = engine.cache.pool.held, engine.cache.slots.held, engine.cache.host.held
+        cache = engine.cache
+        held = cache.pool.held, cache.stale.pool.held, cache.slots.held, cache.host.held
         if any(held):
-            raise AssertionError(f"still held: pages, slots, host pages {held}")
+            raise AssertionError(f"still held: pages, three-bit pages, slots, host pages {held}")
         self._outcome.steps = engine.counters.steps
         self._outcome.drafted, self._outcome.accepted = sum(engine.counters.drafted), sum(engine.counters.accepted)
         self._outcome.preemptions = engine.scheduler.preemptions
@@ -166,6 +181,7 @@ class Soak:
     def _on_step(self, rows: StepRows) -> None:
         # On the engine's own thread, between two steps: nothing moves.
         engine = self._backend.engine
+        self._outcome.most_three_bit = max(self._outcome.most_three_bit, engine.cache.stale.pool.held)
         if engine.counters.steps >= (self._outcome.counts + 1) * STEPS_BETWEEN_COUNTS:
             self._outcome.counts += 1
             try:
@@ -205,9 +221,9 @@ def report(outcome: Outcome, arguments: argparse.Namespace) -> str:
     failed = ", ".join(f"{count} {code}" for code, count in sorted(outcome.failed.items())) or "none"
     return f"""# {arguments.requests} random requests, nothing lost
 
-{datetime.now(UTC):%Y-%m-%d}. Made by `python -m benchmarks.engine.soak --report docs/benchmarks/soak.md`: the whole
-engine on a hybrid of one Gated DeltaNet and one attention layer with a draft layer, {AT_ONCE} requests at once, prompts
-of up to {arguments.longest} tokens, memory for little more than the longest.
+{datetime.now(UTC):%Y-%m-%d}. Made by `python -m benchmarks.engine.soak {" ".join(sys.argv[1:])}`:
+the whole engine on a hybrid of one Gated DeltaNet and one attention layer with a draft layer, {AT_ONCE} requests at
+once, prompts of up to {arguments.longest} tokens, memory for little more than the longest.
 
 | | |
 | --- | --- |
@@ -218,6 +234,7 @@ of up to {arguments.longest} tokens, memory for little more than the longest.
 | tokens | {outcome.tokens} |
 | tokens found by prefix | {outcome.cached_tokens} |
 | drafts verified, of these right | {outcome.drafted}, {outcome.accepted} |
+| pages in three bits held at a time | {outcome.most_three_bit} |
 | preemptions, of these to host memory | {outcome.preemptions}, {outcome.swaps} |
 | requests repeated at temperature 0 | {outcome.compared} |
 | of these with another text | {outcome.differing} |
@@ -236,12 +253,15 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=4000, help="prompt tokens")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--draft-tokens", type=int, default=3, help="drafts that a step verifies; 0 = none")
+    parser.add_argument("--kv-cache", default="auto", help="as ENGINE_KV_CACHE; staged: pages long past in three bits")
     parser.add_argument("--model", help="a narrow random hybrid if it is left out")
     parser.add_argument("--report", type=Path, help="write what came out to this Markdown file")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         model = arguments.model or str(write_tiny(Path(scratch) / "narrow", depth=DEPTH, **NARROW))
-        soak = Soak(model, arguments.longest, arguments.seed, draft_tokens=arguments.draft_tokens)
+        soak = Soak(
+            model, arguments.longest, arguments.seed, draft_tokens=arguments.draft_tokens, kv_cache=arguments.kv_cache
+        )
         outcome = soak.run(arguments.requests)
     print(outcome)
     if outcome.differing or outcome.failed.keys() - {"deadline_exceeded"}:

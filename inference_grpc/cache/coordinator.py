@@ -108,7 +108,7 @@ class CacheCoordinator:
         count = self._resumable(sequence, known)
         boundary = self.stale.boundary(count)
         found = known[:count]
-        found[self.stale.anchors : boundary] = [NO_PAGE] * max(boundary - self.stale.anchors, 0)
+        found[self.stale.anchors : boundary] = [NO_PAGE] * (boundary - self.stale.anchors)
         pages = self.pages_for(self.stale.reach(count * self.page_tokens, len(sequence.token_ids), budget))
         whole, shared = self.footprint(len(sequence.token_ids)), held(found)
         fresh, last_boundary = pages - count, self.stale.boundary(pages - 1)
@@ -331,7 +331,7 @@ class CacheCoordinator:
         whole = self.footprint(len(sequence.token_ids), decodes=sequence.remaining <= 1)
         last_boundary = self.stale.boundary(self.pages_for(tokens) - 1)
         needed = len(held(places)) + self.pages_for(tokens) - len(places)
-        stale_needed = max(last_boundary - len(stale_places), 0) + len(held(stale_places))
+        stale_needed = len(held(stale_places)) + self.stale.missing(stale_places, last_boundary)
         if (
             max(needed, whole.pages) + reserve.pages > self.pool.available
             or max(stale_needed, whole.three_bit) + reserve.three_bit > self.stale.pool.available

@@ -40,15 +40,15 @@ class StalePages:
         self._index = PrefixIndex()
 
     def boundary(self, page: int) -> int:
-        """Where a query in `page` stops to read three bits: pages from anchors up to it are stale, others FP8."""
-        return max(page - self.staged.rule.recent + 1, 0) if self.staged else 0
+        """Pages from anchors up to it are stale for a query in `page`, the others FP8."""
+        return self.staged.rule.boundary(page) if self.staged else 0
 
     def footprint(self, pages: int, *, decodes: bool) -> Footprint:
         """What a sequence holds at most on its way to so many pages; less if it `decodes`, a token at a time."""
         if self.staged is None:
             return Footprint(pages)
         most = self.staged.fp8_window if decodes else self.staged.fp8_peak
-        return Footprint(min(pages, most), max(self.boundary(pages - 1) - self.anchors, 0))
+        return Footprint(min(pages, most), self.boundary(pages - 1) - self.anchors)
 
     def reach(self, computed: int, tokens: int, budget: int) -> int:
         """How many of its tokens a step of `budget` tokens may bring a sequence to: no row of it may look at a page in
@@ -74,6 +74,10 @@ class StalePages:
         shared = held(found[self.anchors :])
         reused = sum(1 for page_id in shared if not self.pool.references(page_id))
         return three_bit - len(shared) <= self.pool.available - reused
+
+    def missing(self, places: Listed[int], boundary: int) -> int:
+        """Copies up to `boundary` that a sequence does not have whose copies lie in `places` of host memory."""
+        return max(boundary - max(len(places), self.anchors), 0)
 
     def has_room(self, sequence: Sequence, boundary: int) -> bool:
         """Whether `demote` would find the pages it needs."""

@@ -220,10 +220,13 @@ def test_stages_are_a_function_of_position_and_copies_live_long_enough(committed
     for page in range(committed // 64 + 1):
         for ahead in range(5):  # rows of one verification
             position = committed + ahead
-            if staging.is_fp8(position, page):
-                assert not staging.may_drop_fp8(committed, page)
-            else:
-                assert staging.to_encode_ahead(committed, page, ahead + 1)
+            own = position // 64
+            assert staging.is_fp8(position, page) == (page < 2 or own - page < 3)
+            if not staging.is_fp8(position, page) and staging.is_fp8(committed, page):
+                assert own == committed // 64 + 1, "two rows of a verification are in neighbouring pages"
+        assert staging.three_bit_pages(committed) == sum(
+            not staging.is_fp8(committed, page) for page in range(committed // 64 + 1)
+        )
 
 
 def staged(positions, rows, size=32, page=16, kv_heads=2):

@@ -51,7 +51,7 @@ def staged_chunk(chunk: Chunk, rows: slice, rule: Staging, device: torch.device)
     page_ids, three_bit_ids = chunk.sequence.page_ids, chunk.sequence.three_bit_ids
     pieces: list[Piece] = []
     for page in range(chunk.start // rule.page_tokens, (chunk.end - 1) // rule.page_tokens + 1):
-        boundary = max(page - rule.recent + 1, rule.anchors)
+        boundary = rule.boundary(page)
         start, end = max(page * rule.page_tokens, chunk.start), min((page + 1) * rule.page_tokens, chunk.end)
         at = slice(rows.start + start - chunk.start, rows.start + end - chunk.start)
         if pieces and pieces[-1].boundary == boundary:

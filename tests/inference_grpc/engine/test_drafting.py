@@ -327,10 +327,12 @@ def test_lookup_drafts_what_followed_the_same_words_last() -> None:
     assert drafts(3) == ()
 
 
-def test_a_short_soak_with_drafts_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kv_cache", "longest", "requests"), [("auto", 300, 60), ("staged", 150, 25)])
+def test_a_short_soak_with_drafts_loses_nothing(tmp_path: Path, kv_cache: str, longest: int, requests: int) -> None:
     model = str(write_tiny(tmp_path / "narrow", depth=DEPTH, **NARROW))
-    outcome = Soak(model, longest=300, seed=7, draft_tokens=3).run(60)
-    assert outcome.finished + outcome.cancelled + sum(outcome.failed.values()) == 60
+    outcome = Soak(model, longest=longest, seed=7, draft_tokens=3, kv_cache=kv_cache).run(requests)
+    assert outcome.finished + outcome.cancelled + sum(outcome.failed.values()) == requests
+    assert (outcome.most_three_bit > 0) == (kv_cache == "staged")
     assert outcome.differing == 0
     assert outcome.accepted > 0
     assert outcome.failed.keys() <= {"deadline_exceeded"}
