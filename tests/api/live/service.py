@@ -165,6 +165,15 @@ def engine_info(engine: Engine) -> EngineInfo:
     return asyncio.run(ask())
 
 
+def await_word(lines: Iterator[str]) -> None:
+    """Read a stream on to the answer's beginning, past what only keeps the connection alive.
+
+    Whoever lets go of `lines` leaves the call.
+    """
+    while '"content":' not in next(lines):
+        pass
+
+
 def tokens_of_idle(engine: Engine) -> int:
     """How many tokens it has made, once no call of before makes any more."""
 

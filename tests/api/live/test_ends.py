@@ -21,6 +21,7 @@ from tests.api.live.service import (
     Engine,
     Web,
     at_some_pace,
+    await_word,
     engine_info,
     eventually,
     make_account,
@@ -192,11 +193,9 @@ def stop_beside_calls(web: Web, account: Account, *prompts: str) -> list[str]:
         body = account.chat(prompt, stream=True)
         with account.http.stream("POST", "/v1/chat/completions", json=body) as answer:
             lines = answer.iter_lines()
-            told = [next(lines)]
-            while '"content":' not in told[-1]:
-                told.append(next(lines))
+            await_word(lines)
             begun.release()
-            return "\n".join((*told, *lines))
+            return "\n".join(lines)
 
     with ThreadPoolExecutor(len(prompts)) as pool:
         calls = [pool.submit(call, prompt) for prompt in prompts]

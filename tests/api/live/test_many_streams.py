@@ -22,6 +22,7 @@ from tests.api.live.service import (
     Account,
     Engine,
     Web,
+    await_word,
     engine_info,
     eventually,
     make_account,
@@ -158,8 +159,7 @@ def test_a_stream_cut_under_a_public_name_keeps_its_price_and_its_cached_count(
     body = account.chat(prompt, model="public-name", stream=True, max_tokens=400)
     with account.http.stream("POST", "/v1/chat/completions", json=body) as answer:
         lines = answer.iter_lines()
-        while '"content":' not in next(lines):
-            pass
+        await_word(lines)
     record = account.record()
     assert (record.status, record.model, record.cached_tokens) == ("cancelled", "public-name", 100)
     fresh = record.prompt_tokens - record.cached_tokens

@@ -31,6 +31,7 @@ from tests.api.live.service import (
     Account,
     Engine,
     Web,
+    await_word,
     eventually,
     make_account,
     make_model,
@@ -99,7 +100,8 @@ def test_without_max_tokens_the_models_default_is_held_not_the_balance(account: 
     with account.http.stream(
         "POST", "/v1/chat/completions", json=account.chat("STALL:1 TOKENS:20", stream=True)
     ) as answer:
-        next(answer.iter_lines())
+        lines = answer.iter_lines()
+        next(lines)
         assert account.post("SAY: second").status_code == 200
     assert max(record.hold_nano for record in account.records()) < 10_000_000
     account.assert_books_agree()
@@ -118,7 +120,8 @@ def test_the_same_price_version_holds_for_the_whole_call(account: Account) -> No
     with account.http.stream(
         "POST", "/v1/chat/completions", json=account.chat("STALL:1 TOKENS:10", model="repriced", stream=True)
     ) as answer:
-        next(answer.iter_lines())
+        lines = answer.iter_lines()
+        await_word(lines)
         prices: dict[str, Any] = {"input_nano": 0, "cached_input_nano": None, "output_nano": 0}
         change_price(model=model, **prices, effective_from=timezone.now(), actor=None)
         assert [record.status for record in account.records()] == ["started"]
@@ -171,7 +174,8 @@ def test_a_call_refused_for_another_limit_costs_no_request(account: Account) -> 
     with account.http.stream(
         "POST", "/v1/chat/completions", json=account.chat("STALL:1 TOKENS:300", stream=True)
     ) as answer:
-        next(answer.iter_lines())
+        lines = answer.iter_lines()
+        next(lines)
         refused = account.post("SAY: hi")
         assert refused.status_code == 429
         assert "1 requests at the same time of this API key" in refused.json()["error"]["message"]
@@ -232,7 +236,8 @@ def test_a_lost_copy_is_read_again_with_the_holds_of_running_calls(account: Acco
     make_dear_model("most-of-credit", settings.FREE_CREDIT_NANO * 6 // 10)
     body = account.chat("STALL:1 TOKENS:100", model="most-of-credit", stream=True, max_tokens=100)
     with account.http.stream("POST", "/v1/chat/completions", json=body) as answer:
-        next(answer.iter_lines())
+        lines = answer.iter_lines()
+        next(lines)
         snapshot.client().delete(credit.key(account.organization.id))
         refused = call_in_parallel(4, lambda: account.post("SAY: x", model="most-of-credit", max_tokens=100))
         assert statuses(refused) == {429: 4}
@@ -287,8 +292,7 @@ def test_a_killed_gateway_loses_no_record_and_no_cent(own_web: Callable[..., Web
             account.http.stream("POST", "/v1/chat/completions", json=body) as answer,
         ):
             lines = answer.iter_lines()
-            while '"content":' not in next(lines):
-                pass
+            await_word(lines)
             begun.release()
             list(lines)
 

@@ -21,8 +21,8 @@ from tests.api.live.service import MODEL, ROOT, Account, keep_responses
 SOURCE = ROOT / "tests" / "node"
 # Of node itself, for the built-in test runner.
 FLOOR = 20
-INSTALL_TIMEOUT_S = 240
-RUN_TIMEOUT_S = 300
+INSTALL_TIMEOUT_S = 300
+RUN_TIMEOUT_S = 280
 
 
 def needs(program: str) -> str:
