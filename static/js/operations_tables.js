@@ -19,6 +19,7 @@ const operationsTables = (page, words) => {
     return element;
   };
   const sub = (text) => make("span", "sub", text);
+  const wideSub = (text) => make("span", "sub wide", text);
   const number = (className, ...children) => make("td", `num ${className}`.trim(), ...children);
 
   const fill = (name, rows, empty) => {
@@ -57,8 +58,8 @@ const operationsTables = (page, words) => {
   const stages = (row) =>
     row.three_bit_pages_total
       ? [
-          sub(interpolate(gettext("FP8: %s of %s pages"), [whole(row.pages_used), whole(row.pages_total)])),
-          sub(interpolate(gettext("three bits: %s of %s"), [whole(row.three_bit_pages_used), whole(row.three_bit_pages_total)])),
+          wideSub(interpolate(gettext("FP8: %s of %s pages"), [whole(row.pages_used), whole(row.pages_total)])),
+          wideSub(interpolate(gettext("three bits: %s of %s"), [whole(row.three_bit_pages_used), whole(row.three_bit_pages_total)])),
         ]
       : [];
 
