@@ -95,13 +95,16 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
     shown = Paginator(selectors.members(member.organization).order_by("joined_at", "id"), MEMBERS_SHOWN).get_page(
         request.GET.get("page")
     )
+    roles = role_choices(member.role_in_force)
     context = {
         "form": form,
         "members": shown,
         "owner_count": selectors.owner_count(member.organization),
         "with_two_factor": with_second_factor(each.user_id for each in shown),
         "invitations": selectors.open_invitations(member.organization),
-        "roles": role_choices(member.role_in_force),
+        "roles": roles,
+        # Nobody changes or removes who has a role that they could not give.
+        "grantable": {value for value, _label, _meaning in roles},
         "role_descriptions": [(role.label, DESCRIPTIONS[role]) for role in Role],
     }
     status = 400 if form.errors else 200

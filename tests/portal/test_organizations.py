@@ -104,6 +104,18 @@ class TestInvitations:
         assert Client().post(link).status_code == 403
         assert not Member.objects.filter(user=cast.cyd, organization=cast.organization).exists()
 
+    def test_an_admin_is_offered_no_act_on_an_owner(self, cast: Cast) -> None:
+        owner, developer = (
+            Member.objects.get(user=each, organization=cast.organization) for each in (cast.ada, cast.ben)
+        )
+        for person, is_offered in ((cast.ada, True), (cast.dee, False)):
+            browser = Client()
+            browser.force_login(person, backend="django.contrib.auth.backends.ModelBackend")
+            page = browser.get(reverse("portal:members", args=[cast.organization.slug])).content.decode()
+            assert f'id="role-{developer.id}"' in page
+            for act in ("role", "remove"):
+                assert (f'id="{act}-{owner.id}"' in page) == is_offered
+
     def test_subject_is_plain_text(self, cast: Cast, django_capture_on_commit_callbacks: Callable[..., object]) -> None:
         theirs = Member.objects.get(user=cast.cyd).organization
         with django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
