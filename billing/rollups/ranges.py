@@ -64,7 +64,7 @@ def cover(since: datetime, until: datetime, grains_s: Sequence[int], sign: int =
         yield Part(since, until, grain_s, sign)
         return
     first, last = nearest(since, grain_s), nearest(until, grain_s)
-    if first >= last or until - since <= timedelta(seconds=grain_s / 2):
+    if first >= last or 2 * (until - since) <= timedelta(seconds=grain_s):
         yield from cover(since, until, shorter, sign)
         return
     yield Part(first, last, grain_s, sign)

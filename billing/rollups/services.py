@@ -275,6 +275,7 @@ _LONG = (
     _grouped_days(_USAGE, "usage_four_weeks", FOUR_WEEKS_S),
     _grouped_days(_KEYS, "key_four_weeks", FOUR_WEEKS_S),
 )
+LONG_ROLLUPS = tuple(long.rollup.rows for long in _LONG)
 _ALL = (*_ROLLUPS, *(long.rollup for long in _LONG))
 # Every rollup at once, since what is pending can be taken only once.
 _DRAIN = f"""
@@ -344,7 +345,8 @@ def rebuild_days(start: datetime, end: datetime, *, now: datetime) -> int:
                 period,
             )
             cursor.execute(fill, period)
-        _add_up_days(cursor, period)
+        for long in _LONG:
+            _add_up_days(cursor, long, period)
         cursor.execute(_COUNT, period)
         count: int = cursor.fetchone()[0]
         return count
@@ -359,17 +361,20 @@ def fill_days(table: str, start: datetime, end: datetime, *, now: datetime) -> i
         return count
 
 
-def add_up_days(start: datetime, end: datetime) -> None:
-    """Make what is longer than a day and touched by [start, end), from the rollups of its days: after `fill_days`."""
+def add_up_days(name: str, start: datetime, end: datetime) -> int:
+    """Make one of LONG_ROLLUPS as far as it is touched by [start, end), from the rollups of its days: after
+    `fill_days`. Returns how many rows."""
+    [long] = (long for long in _LONG if long.rollup.rows == name)
     with transaction.atomic(), connection.cursor() as cursor:
-        _add_up_days(cursor, {"start": start, "end": end})
+        return _add_up_days(cursor, long, {"start": start, "end": end})
 
 
-def _add_up_days(cursor: Any, period: dict[str, datetime]) -> None:
-    for long in _LONG:
-        touched = long.period(period)
-        cursor.execute(f"DELETE {long.kept}", touched)
-        cursor.execute(f"WITH {long.of_table} {long.rollup.insert(adds=False)}", touched)
+def _add_up_days(cursor: Any, long: _Long, period: dict[str, datetime]) -> int:
+    touched = long.period(period)
+    cursor.execute(f"DELETE {long.kept}", touched)
+    cursor.execute(f"WITH {long.of_table} {long.rollup.insert(adds=False)}", touched)
+    count: int = cursor.rowcount
+    return count
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from functools import partial
 
 from django.apps import apps
 
-from billing.rollups.services import ROLLUP_TABLES, add_up_days, fill_days
+from billing.rollups.services import LONG_ROLLUPS, ROLLUP_TABLES, add_up_days, fill_days
 from portal.operations.seeding.indexes import without_indexes
 from portal.operations.seeding.plan import Say, Size
 from portal.operations.seeding.sessions import Task, run_together
@@ -27,7 +27,10 @@ def make_rollups(size: Size, say: Say, *, beside: Sequence[Task]) -> None:
         count = fill_days(table, first, until, now=size.end)
         return f"{count:,} rows of {table} from {first:%Y-%m-%d}"
 
+    def add_up(name: str) -> str:
+        return f"{add_up_days(name, size.start, size.end + timedelta(days=1)):,} {name.replace('_', ' ')}"
+
     starts = [size.start + timedelta(days=number) for number in range(0, size.days + 1, days_at_once)]
     with without_indexes(*ROLLUP_TABLES, say=say):
         run_together([*beside, *(partial(fill, table, first) for first in starts for table in ROLLUP_TABLES)], say)
-    add_up_days(size.start, size.end + timedelta(days=1))
+        run_together([partial(add_up, name) for name in LONG_ROLLUPS], say)
