@@ -17,6 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A machine may stand still within any example, and chance must not decide about a release: the same code gets the same
+# examples. `--hypothesis-profile default` looks for others.
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 STATE = tempfile.TemporaryDirectory(prefix="tokenfactory-state-")
 HAS_WEB = importlib.util.find_spec("django") is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gettext
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ def compiled(name: str) -> gettext.GNUTranslations:
         return gettext.GNUTranslations(stream)
 
 
+@cache
 def written(name: str) -> dict[str, list[str]]:
     """msgid -> its translations, as the .po file has them."""
     entries: dict[str, list[str]] = {}
@@ -63,6 +65,7 @@ def test_what_is_filled_in_and_marked_up_is_in_the_translation_too(name: str) ->
             assert sorted(PLACEHOLDER.findall(translated)) == sorted(PLACEHOLDER.findall(text)), translated
 
 
+@cache
 def messages_of_templates() -> set[str]:
     found = set()
     for path in (ROOT / "templates").rglob("*.*"):
@@ -91,6 +94,7 @@ def messages_of_code() -> set[str]:
     return found
 
 
+@cache
 def messages_of_scripts() -> set[str]:
     scripts = (path.read_text() for path in (ROOT / "static" / "js").glob("*.js"))
     return {ast.literal_eval(text) for script in scripts for text in re.findall(rf"\bgettext\(({QUOTED})\)", script)}

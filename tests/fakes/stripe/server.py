@@ -102,7 +102,7 @@ class FakeStripe:
             url, data=body, headers={"Content-Type": "application/json", "Stripe-Signature": self.sign(body)}
         )
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=120) as response:
                 return int(response.status)
         except urllib.error.HTTPError as error:
             return error.code
