@@ -20,6 +20,7 @@ SUBJECTS = {
     "organization": _("Organization"),
     "project": _("Projects"),
     "quota": _("Limits"),
+    "limit_template": _("Limit templates"),
     "billing": _("Billing"),
     "credit": _("Credit"),
     "invoice": _("Invoices"),
@@ -41,7 +42,9 @@ SERVICE_SUBJECTS = {
     "period": _("Closed months"),
     "promo_code": _("Promo codes"),
     "tax_rate": _("Tax rates"),
+    "volume_tiers": _("Volume tiers"),
     "payment_event": _("Payment events"),
+    "session": _("Sessions"),
 }
 
 

@@ -22,6 +22,7 @@ from portal.alerts.models import Alert, WebhookDelivery
 from portal.alerts.wording import failure_of, title_of
 from portal.amounts import plain_number, read_nano, typed_amount
 from portal.audit.models import AuditEvent
+from portal.audit.selectors import SERVICE_SUBJECTS
 from portal.audit.services import record_event
 from portal.audit.wording import ACTIONS, FIELDS, describe
 from portal.quotas.models import Mode, QuotaKind, Window
@@ -61,6 +62,10 @@ def test_every_act_that_is_recorded_has_words() -> None:
     assert sorted(actions - set(ACTIONS)) == []
     assert len(fields) > 40
     assert sorted(fields - set(FIELDS)) == []
+
+
+def test_every_act_can_be_chosen_by_what_it_is_about() -> None:
+    assert sorted({action.partition(".")[0] for action in ACTIONS} - set(SERVICE_SUBJECTS)) == []
 
 
 class TestAuditLog:

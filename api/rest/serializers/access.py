@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError as DjangoError
 from rest_framework import serializers
 
 from portal.api_keys.routes import Route
+from portal.audit.selectors import SUBJECTS
 from portal.catalog.selectors import unknown_models
 from portal.client_address import parse_network
 from portal.organizations.forms import TIME_ZONES
@@ -179,7 +180,7 @@ class ProjectSerializer(serializers.Serializer[Any]):
 
 
 class AuditQuery(serializers.Serializer[Any]):
-    about = serializers.CharField(required=False, allow_blank=True, default="", help_text="api_key, member, quota, …")
+    about = serializers.ChoiceField(list(SUBJECTS), required=False, allow_blank=True, default="")
     person = serializers.CharField(
         required=False, allow_blank=True, default="", help_text="Part of an address or key name."
     )

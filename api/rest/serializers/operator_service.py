@@ -9,6 +9,7 @@ from rest_framework import serializers
 from api.rest.serializers.access import AuditEventSerializer, AuditQuery
 from api.rest.serializers.money import NanoField
 from billing.reconciliation.comparison import Comparison
+from portal.audit.selectors import SERVICE_SUBJECTS
 from portal.operations.selectors import GROUPS, RANGES
 
 
@@ -221,6 +222,7 @@ class OperatorKeySerializer(serializers.Serializer[Any]):
 
 
 class ServiceAuditQuery(AuditQuery):
+    about = serializers.ChoiceField(list(SERVICE_SUBJECTS), required=False, allow_blank=True, default="")
     organization = serializers.CharField(required=False, default="", help_text="Slug; not sent: everything.")
 
 

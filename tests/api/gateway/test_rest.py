@@ -250,6 +250,8 @@ class TestGovernance:
             misspelt = program("get", path, {"abuot": "api_key"})
             assert (misspelt.status_code, misspelt.json()["error"]["param"]) == (400, "abuot")
             assert "known are" in misspelt.json()["error"]["message"]
+            unknown = program("get", path, {"about": "api_keys"})
+            assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "about")
         assert (event["action"], event["actor"]) == ("api_key.issued", "ben@example.com")
 
 
