@@ -44,6 +44,8 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[3]
 # A machine may stand still for many seconds: waiting that long costs nothing where it does not.
 PATIENCE_S = 120.0
+# A start imports thousands of modules, beside others that do.
+START_S = 300.0
 # Two seconds are promised. This is shorter than the gateway's caches live, so that only an announcement explains it.
 SOON_S = 20.0
 # Tokens a second, each tried more than once: an engine's first pause may be as short as it likes.
@@ -107,7 +109,7 @@ class Process:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + START_S
         while not self.is_ready():
             if self.popen.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.command[0]} did not start:\n{self.log.read_text()[-4000:]}")
@@ -216,7 +218,7 @@ class Web(Process):
 
     def _answers(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/health", timeout=2).status_code == 200
+            return httpx.get(f"{self.url}/health", timeout=20).status_code == 200
         except httpx.HTTPError:
             return False
 
