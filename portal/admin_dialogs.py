@@ -21,6 +21,7 @@ from portal.amounts import typed_amount
 from portal.api_keys.models import ApiKey
 from portal.catalog.selectors import published_models
 from portal.operator.forms import CreditForm, SuspensionForm, TermsForm
+from portal.plain_text import refuse_invisible
 from portal.quotas.forms import QuotaForm
 
 Method = TypeVar("Method", bound=Callable[..., HttpResponse])
@@ -62,7 +63,9 @@ class Reason(_Dialog, SuspensionForm):
 class OrganizationLimit(_Dialog, QuotaForm):
     """Of the organization as a whole. The page of limits offers every scope; here it is the row that is open."""
 
-    reason = forms.CharField(max_length=500, help_text="The organization sees it in its audit log.")
+    reason = forms.CharField(
+        max_length=500, validators=[refuse_invisible], help_text="The organization sees it in its audit log."
+    )
     field_order = ("what", "amount", "model", "mode", "reason")
     scope_kind = ""
 

@@ -1,5 +1,5 @@
 """What texts may not hold. None of a request a NUL character: PostgreSQL keeps none, and fails where one is asked for.
-No name an invisible one: it would look like another, or turn around what stands beside it.
+No name and no reason an invisible one: it would look like another, or turn around what stands beside it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def refuse_invisible(name: str) -> None:
     for place, character in enumerate(name, start=1):
         if is_invisible(character):
             raise ValidationError(
-                _("Character %(place)s is invisible (U+%(code)s). Take it out: names hold only what one can see."),
+                _("Character %(place)s is invisible (U+%(code)s). Take it out: only what one can see is kept."),
                 code="invisible_character",
                 params={"place": place, "code": f"{ord(character):04X}"},
             )

@@ -16,6 +16,7 @@ from billing.pricing.services import Figures
 from portal.amounts import plain_number, read_nano
 from portal.catalog.models import Deployment, Model
 from portal.organizations.models import Organization
+from portal.plain_text import refuse_invisible
 
 
 def _organization(slug: str) -> Organization | None:
@@ -164,7 +165,7 @@ class DiscountForm(forms.Form):
     percent = forms.DecimalField(
         label=_("Percent off"), max_digits=5, decimal_places=2, min_value=Decimal("0.01"), max_value=100
     )
-    reason = forms.CharField(max_length=300)
+    reason = forms.CharField(max_length=300, validators=[refuse_invisible])
     effective_until = forms.DateTimeField(
         required=False,
         label=_("Until"),
@@ -191,7 +192,7 @@ class AnyModelDiscountForm(DiscountForm):
 
 
 class DiscountEndForm(forms.Form):
-    reason = forms.CharField(max_length=300)
+    reason = forms.CharField(max_length=300, validators=[refuse_invisible])
 
 
 class TierForm(forms.Form):

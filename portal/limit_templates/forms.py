@@ -110,7 +110,9 @@ class TemplateForm(forms.Form):
         max_value=100,
         help_text=_("Of all models, while it has the template. Empty: none by the template."),
     )
-    reason = forms.CharField(required=False, max_length=300, help_text=_("Kept in the audit log."))
+    reason = forms.CharField(
+        required=False, max_length=300, validators=[refuse_invisible], help_text=_("Kept in the audit log.")
+    )
 
     def clean_credit_limit(self) -> int | None:
         text = self.cleaned_data["credit_limit"].strip()
@@ -189,12 +191,16 @@ class ApplyForm(SelectionForm):
     """`version` is the one whose effect was looked at."""
 
     version = forms.IntegerField(widget=forms.HiddenInput)
-    reason = forms.CharField(max_length=300, help_text=_("Kept in the audit log of each organization."))
+    reason = forms.CharField(
+        max_length=300, validators=[refuse_invisible], help_text=_("Kept in the audit log of each organization.")
+    )
 
 
 class RetirementForm(forms.Form):
-    reason = forms.CharField(max_length=300, help_text=_("Kept in the audit log."))
+    reason = forms.CharField(max_length=300, validators=[refuse_invisible], help_text=_("Kept in the audit log."))
 
 
 class WithdrawalForm(forms.Form):
-    reason = forms.CharField(max_length=300, help_text=_("The organization sees it in its audit log."))
+    reason = forms.CharField(
+        max_length=300, validators=[refuse_invisible], help_text=_("The organization sees it in its audit log.")
+    )

@@ -63,7 +63,7 @@ class FeeEndForm(forms.Form):
 
 class RefundForm(MoneyForm):
     amount = AmountField()
-    reason = forms.CharField(max_length=300)
+    reason = forms.CharField(max_length=300, validators=[refuse_invisible])
     key = forms.UUIDField(widget=forms.HiddenInput)
 
 
@@ -79,18 +79,22 @@ class ExemptionForm(forms.Form):
 
 class CreditNoteForm(MoneyForm):
     amount = AmountField(label=_("Amount, tax included"))
-    reason = forms.CharField(max_length=300, help_text=_("Stands on the credit note."))
+    reason = forms.CharField(max_length=300, validators=[refuse_invisible], help_text=_("Stands on the credit note."))
     key = forms.UUIDField(widget=forms.HiddenInput)
 
 
 class ReasonForm(forms.Form):
-    reason = forms.CharField(max_length=300)
+    reason = forms.CharField(max_length=300, validators=[refuse_invisible])
 
 
 class PaymentForm(forms.Form):
     """Money that came outside of the provider, for all that is due."""
 
-    reference = forms.CharField(max_length=120, help_text=_("Such as the bank's reference; one reference pays once."))
+    reference = forms.CharField(
+        max_length=120,
+        validators=[refuse_invisible],
+        help_text=_("Such as the bank's reference; one reference pays once."),
+    )
 
     def clean_reference(self) -> str:
         return str(self.cleaned_data["reference"]).strip()

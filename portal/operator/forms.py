@@ -9,6 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from portal.amounts import read_nano
 from portal.operator.tenants import Order, State, TenantFilters
+from portal.plain_text import refuse_invisible
 
 
 class DialogForm(forms.Form):
@@ -43,7 +44,9 @@ class CreditForm(DialogForm):
     amount = forms.CharField(
         max_length=24, help_text=_("Such as 25.00."), widget=forms.TextInput({"inputmode": "decimal"})
     )
-    reason = forms.CharField(max_length=300, help_text=_("The organization sees it in its ledger."))
+    reason = forms.CharField(
+        max_length=300, validators=[refuse_invisible], help_text=_("The organization sees it in its ledger.")
+    )
     key = forms.UUIDField(widget=forms.HiddenInput)
 
     def clean_amount(self) -> int:
@@ -60,7 +63,7 @@ class TermsForm(DialogForm):
         help_text=_("How far the organization may owe. Zero is prepaid."),
         widget=forms.TextInput({"inputmode": "decimal"}),
     )
-    reason = forms.CharField(max_length=300)
+    reason = forms.CharField(max_length=300, validators=[refuse_invisible])
 
     def clean_credit_limit(self) -> int:
         amount = read_nano(self.cleaned_data["credit_limit"])
@@ -70,7 +73,7 @@ class TermsForm(DialogForm):
 
 
 class SuspensionForm(DialogForm):
-    reason = forms.CharField(max_length=300)
+    reason = forms.CharField(max_length=300, validators=[refuse_invisible])
 
 
 class ActingForm(DialogForm):
@@ -79,7 +82,9 @@ class ActingForm(DialogForm):
     role = forms.ChoiceField(
         choices=[("viewer", _("Look, change nothing")), ("admin", _("Do what an admin may"))], label=_("In order to")
     )
-    reason = forms.CharField(max_length=300, help_text=_("The organization sees it in its audit log."))
+    reason = forms.CharField(
+        max_length=300, validators=[refuse_invisible], help_text=_("The organization sees it in its audit log.")
+    )
 
 
 class RunForm(forms.Form):
@@ -109,6 +114,7 @@ class PeriodForm(forms.Form):
     waiver = forms.CharField(
         max_length=500,
         required=False,
+        validators=[refuse_invisible],
         label=_("Waiver"),
         help_text=_("Why unmatched calls are accepted. Kept with your name."),
     )

@@ -109,9 +109,17 @@ class TransferForm(forms.Form):
         return self.colleagues[self.cleaned_data["to"]]
 
 
+class ArchiveForm(forms.Form):
+    """Why a project is archived; its dialog stands in the project's row."""
+
+    reason = forms.CharField(required=False, max_length=500, validators=[refuse_invisible])
+
+
 class DeletionForm(forms.Form):
     confirmation = forms.CharField(label=_("Type the organization's name to confirm"), max_length=100)
-    reason = forms.CharField(required=False, max_length=500, help_text=_("Kept in the audit log."))
+    reason = forms.CharField(
+        required=False, max_length=500, validators=[refuse_invisible], help_text=_("Kept in the audit log.")
+    )
 
     def __init__(self, *args: Any, name: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

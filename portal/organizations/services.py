@@ -61,12 +61,15 @@ def _free_slug(name: str) -> str:
 
 @transaction.atomic
 def provide_first_organization(user: User) -> Organization:
-    """What a person gets who has just proved their address. A repeat returns the organization they are already in."""
+    """What a person gets who has just proved their address, named in the language that they read.
+
+    A repeat returns the organization they are already in.
+    """
     User.objects.select_for_update().get(id=user.id)
     member = Member.objects.filter(user=user).select_related("organization").order_by("id").first()
     if member:
         return member.organization
-    return create_organization(owner=user, name=f"{user.get_short_name()}'s organization")
+    return create_organization(owner=user, name=_("%(name)s's organization") % {"name": user.get_short_name()})
 
 
 @transaction.atomic

@@ -20,6 +20,7 @@ from portal.errors import PortalError
 from portal.gone_rows import told_when_gone
 from portal.organizations import invitations, lifecycle, selectors, services
 from portal.organizations.forms import (
+    ArchiveForm,
     DeletionForm,
     InvitationForm,
     OrganizationForm,
@@ -254,8 +255,12 @@ def archive_project(request: HttpRequest, slug: str, project_slug: str) -> HttpR
             request, _("Nothing is archived: type the project's name, %(name)s, to confirm.") % {"name": project.name}
         )
         return redirect("portal:settings", slug)
-    done = _("%(name)s is archived; its keys are refused.") % {"name": project.name}
-    _try(request, services.archive_project, done, project=project, reason=request.POST.get("reason", "")[:500])
+    form = ArchiveForm(request.POST)
+    if form.is_valid():
+        done = _("%(name)s is archived; its keys are refused.") % {"name": project.name}
+        _try(request, services.archive_project, done, project=project, reason=form.cleaned_data["reason"])
+    else:
+        messages.error(request, " ".join(map(str, form.errors["reason"])))
     return redirect("portal:settings", slug)
 
 

@@ -9,6 +9,7 @@ from django.utils.translation import gettext_lazy as _
 from portal.amounts import plain_number, read_nano
 from portal.api_keys.models import ApiKey
 from portal.organizations.models import Member, Project
+from portal.plain_text import refuse_invisible
 from portal.quotas.models import Mode, QuotaKind, Window
 
 # What may be limited in which window, as one choice.
@@ -60,7 +61,9 @@ class QuotaForm(forms.Form):
         label=_("When there is no room"),
         help_text=_("To try a limit out, only log: the call goes through, and the log says that it had no room."),
     )
-    reason = forms.CharField(required=False, max_length=500, help_text=_("Kept in the audit log."))
+    reason = forms.CharField(
+        required=False, max_length=500, validators=[refuse_invisible], help_text=_("Kept in the audit log.")
+    )
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""No name holds what nobody can see: it would look like another name, or turn around the text beside it."""
+"""No name and no reason holds what nobody can see: it would look like another, or turn around the text beside it."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_letters_of_every_script_and_emoji_are_taken(name: str) -> None:
     refuse_invisible(name)
 
 
-# What fields of forms that keep a name, a description or an address on invoices are called.
+# What fields of forms that keep a name, a description, an address on invoices or a reason are called.
 KEPT = {"name", "display_name", "description", "legal_name", "address_line1", "address_line2", "postal_code", "city"}
-KEPT |= {"region", "tax_id", "tax_exemption", "code"}
+KEPT |= {"region", "tax_id", "tax_exemption", "code", "reason", "reference", "waiver"}
 # Models' names are ASCII, their descriptions have lines, and a code that is redeemed is compared with those that exist.
 OTHERS = {("ModelForm", "name"), ("ModelForm", "description"), ("PromoForm", "code")}
 
 
-def fields_that_keep_names() -> Iterator[tuple[str, str, list[Any]]]:
+def fields_that_keep_texts() -> Iterator[tuple[str, str, list[Any]]]:
     """Of each form of the portal: its name, the field's name, and the field's validators."""
     modules = [each.name for each in pkgutil.walk_packages(portal.__path__, "portal.") if each.name.endswith("forms")]
     for module in map(importlib.import_module, modules):
@@ -61,9 +61,10 @@ def fields_that_keep_names() -> Iterator[tuple[str, str, list[Any]]]:
                     yield name, field, [*form.base_fields[field].validators, *model]
 
 
-def test_every_form_that_keeps_a_name_refuses_them() -> None:
-    found = {(form, field): refuse_invisible in validators for form, field, validators in fields_that_keep_names()}
+def test_every_form_that_keeps_such_a_text_refuses_them() -> None:
+    found = {(form, field): refuse_invisible in validators for form, field, validators in fields_that_keep_texts()}
     assert {("WebhookForm", "description"), ("BillingDetailsForm", "city"), ("ProfileForm", "name")} <= set(found)
+    assert {("SuspensionForm", "reason"), ("QuotaForm", "reason"), ("PeriodForm", "waiver")} <= set(found)
     assert found == dict.fromkeys(found, True)
 
 
@@ -142,3 +143,26 @@ def test_renaming_a_project_says_so(cast: Cast, signed_in: Browser) -> None:
     assert "Character 8 is invisible (U+202E)" in answer.content.decode()
     cast.project.refresh_from_db()
     assert cast.project.name != REVERSED
+
+
+@pytest.mark.django_db
+def test_a_reason_too_on_pages_and_for_programs(cast: Cast, signed_in: Browser) -> None:
+    slug, project = cast.organization.slug, cast.project
+    operator: Any = signed_in(cast.oda)
+    owner: Any = signed_in(cast.ada)
+    page = reverse("portal:operator_suspension", args=[slug])
+    answers = [operator.post(page, {"suspend": "1", "reason": REVERSED})]
+    body = {"is_suspended": True, "reason": REVERSED}
+    answers.append(operator.put(f"/api/operator/organizations/{slug}/suspension", body, "application/json"))
+    limit = {"what": "requests:minute", "amount": "60", "reason": REVERSED}
+    answers.append(owner.post(f"/api/organizations/{slug}/limits", limit, "application/json"))
+    for answer in answers:
+        assert answer.status_code == 400
+        assert "Character 8 is invisible (U+202E)" in answer.content.decode()
+    archive = {"confirmation": project.name, "reason": REVERSED}
+    page = reverse("portal:project_archive", args=[slug, project.slug])
+    assert "Character 8 is invisible" in owner.post(page, archive, follow=True).content.decode()
+    cast.organization.refresh_from_db()
+    project.refresh_from_db()
+    assert not cast.organization.is_suspended
+    assert project.archived_at is None

@@ -60,6 +60,11 @@ class TestSignUp:
         assert answer.redirect_chain[-1][0] == reverse("portal:dashboard", args=[organization.slug])
         assert "Get started" in answer.content.decode()
 
+    def test_organization_is_named_in_the_language_of_its_founder(self) -> None:
+        client = Client(headers={"accept-language": "de"})
+        client.post(sign_up(client))
+        assert Organization.objects.get().name == "Organisation von ada.l"
+
     def test_mail_has_a_text_and_an_html_form(self) -> None:
         link = sign_up(Client())
         message: Any = mail.outbox[0]

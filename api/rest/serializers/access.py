@@ -167,7 +167,12 @@ class TransferSerializer(serializers.Serializer[Any]):
 
 class ReasonSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(
-        required=False, allow_blank=True, default="", max_length=500, help_text="Kept in the audit log."
+        required=False,
+        allow_blank=True,
+        default="",
+        max_length=500,
+        validators=[refuse_invisible],
+        help_text="Kept in the audit log.",
     )
 
 

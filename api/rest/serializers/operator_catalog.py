@@ -9,6 +9,7 @@ from rest_framework import serializers
 
 from api.rest.serializers.money import BookedForField, NanoField, PriceSerializer
 from api.rest.serializers.operator_organizations import KeyField
+from portal.plain_text import refuse_invisible
 
 
 class CatalogPriceSerializer(PriceSerializer):
@@ -138,13 +139,13 @@ class NewDiscountSerializer(serializers.Serializer[Any]):
     organization = serializers.CharField(help_text="Slug.")
     model = serializers.CharField(required=False, allow_blank=True, default="", help_text="Not sent: all models.")
     percent = serializers.CharField(max_length=6, help_text="Off the list price, such as `12.5`.")
-    reason = serializers.CharField(max_length=300)
+    reason = serializers.CharField(max_length=300, validators=[refuse_invisible])
     effective_until = serializers.DateTimeField(required=False, allow_null=True, help_text="Not sent: for good.")
     key = KeyField()
 
 
 class DiscountEndSerializer(serializers.Serializer[Any]):
-    reason = serializers.CharField(max_length=300)
+    reason = serializers.CharField(max_length=300, validators=[refuse_invisible])
 
 
 class DiscountSerializer(serializers.Serializer[Any]):

@@ -70,7 +70,9 @@ class NewTemplateSerializer(serializers.Serializer[Any]):
     discount_percent = serializers.DecimalField(
         required=False, allow_null=True, default=None, max_digits=5, decimal_places=2, help_text="Off the list prices."
     )
-    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=300)
+    reason = serializers.CharField(
+        required=False, allow_blank=True, default="", max_length=300, validators=[refuse_invisible]
+    )
 
 
 class DefaultSerializer(serializers.Serializer[Any]):
@@ -79,7 +81,7 @@ class DefaultSerializer(serializers.Serializer[Any]):
 
 class RetirementSerializer(serializers.Serializer[Any]):
     is_retired = serializers.BooleanField()
-    reason = serializers.CharField(max_length=300)
+    reason = serializers.CharField(max_length=300, validators=[refuse_invisible])
 
 
 class TemplateUseSerializer(serializers.Serializer[Any]):
@@ -184,7 +186,7 @@ class TemplateRunSerializer(serializers.Serializer[Any]):
 class NewTemplateRunSerializer(serializers.Serializer[Any]):
     q = serializers.CharField(required=False, allow_blank=True, default="")
     uses = serializers.CharField(required=False, allow_blank=True, default="")
-    reason = serializers.CharField(max_length=300)
+    reason = serializers.CharField(max_length=300, validators=[refuse_invisible])
 
 
 class TenantTemplateSerializer(serializers.Serializer[Any]):
@@ -198,8 +200,8 @@ class TenantTemplateSerializer(serializers.Serializer[Any]):
 
 class ApplySerializer(serializers.Serializer[Any]):
     template_id = serializers.IntegerField()
-    reason = serializers.CharField(max_length=300)
+    reason = serializers.CharField(max_length=300, validators=[refuse_invisible])
 
 
 class WithdrawSerializer(serializers.Serializer[Any]):
-    reason = serializers.CharField(max_length=300)
+    reason = serializers.CharField(max_length=300, validators=[refuse_invisible])

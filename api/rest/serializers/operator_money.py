@@ -10,6 +10,7 @@ from api.rest.serializers.money import InvoiceDetailSerializer, InvoiceSerialize
 from api.rest.serializers.operator_organizations import KeyField, minor_text
 from api.rest.serializers.purchases import CreditNoteSerializer
 from billing.invoices.runs import Outcome
+from portal.plain_text import refuse_invisible
 
 MONTH = r"^\d{4}-(0[1-9]|1[0-2])$"
 
@@ -91,16 +92,20 @@ class MonthSerializer(serializers.Serializer[Any]):
 
 class NewCreditNoteSerializer(serializers.Serializer[Any]):
     amount = serializers.CharField(max_length=24, help_text="Tax included, in the invoice's currency.")
-    reason = serializers.CharField(max_length=300, help_text="Stands on the credit note.")
+    reason = serializers.CharField(
+        max_length=300, validators=[refuse_invisible], help_text="Stands on the credit note."
+    )
     key = KeyField()
 
 
 class PaymentSerializer(serializers.Serializer[Any]):
-    reference = serializers.CharField(max_length=120, help_text="Such as the bank's; one reference pays once.")
+    reference = serializers.CharField(
+        max_length=120, validators=[refuse_invisible], help_text="Such as the bank's; one reference pays once."
+    )
 
 
 class BecauseSerializer(serializers.Serializer[Any]):
-    reason = serializers.CharField(max_length=300)
+    reason = serializers.CharField(max_length=300, validators=[refuse_invisible])
 
 
 class IssuedCodeSerializer(serializers.Serializer[Any]):

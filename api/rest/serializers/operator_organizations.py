@@ -10,6 +10,7 @@ from api.rest.serializers.access import OrganizationSerializer
 from api.rest.serializers.money import GrantSerializer, NanoField
 from billing.money import from_minor, to_decimal
 from portal.operator.tenants import state_of
+from portal.plain_text import refuse_invisible
 
 
 def minor_text(amount_minor: int, currency: str) -> str:
@@ -72,18 +73,20 @@ class TenantDetailSerializer(OrganizationSerializer):
 
 class NewCreditSerializer(serializers.Serializer[Any]):
     amount = serializers.CharField(max_length=24, help_text="In the account's currency, such as `25.00`.")
-    reason = serializers.CharField(max_length=300, help_text="The organization sees it in its ledger.")
+    reason = serializers.CharField(
+        max_length=300, validators=[refuse_invisible], help_text="The organization sees it in its ledger."
+    )
     key = KeyField()
 
 
 class TermsSerializer(serializers.Serializer[Any]):
     credit_limit = serializers.CharField(max_length=24, help_text="How far it may owe; `0` is prepaid.")
-    reason = serializers.CharField(max_length=300)
+    reason = serializers.CharField(max_length=300, validators=[refuse_invisible])
 
 
 class SuspensionSerializer(serializers.Serializer[Any]):
     is_suspended = serializers.BooleanField()
-    reason = serializers.CharField(max_length=300)
+    reason = serializers.CharField(max_length=300, validators=[refuse_invisible])
 
 
 class RefundSerializer(serializers.Serializer[Any]):
@@ -113,7 +116,7 @@ class PurchaseSerializer(serializers.Serializer[Any]):
 
 class NewRefundSerializer(serializers.Serializer[Any]):
     amount = serializers.CharField(max_length=24)
-    reason = serializers.CharField(max_length=300)
+    reason = serializers.CharField(max_length=300, validators=[refuse_invisible])
     key = KeyField()
 
 

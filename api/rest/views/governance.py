@@ -24,6 +24,7 @@ from portal.audit.views import file_response
 from portal.catalog.selectors import published_models
 from portal.organizations.selectors import members_of
 from portal.permissions import Permission
+from portal.plain_text import refuse_invisible
 from portal.quotas import selectors, services
 from portal.quotas.forms import CHOICES, QuotaForm
 from portal.quotas.replay import replay_week
@@ -78,7 +79,12 @@ class NewLimitSerializer(serializers.Serializer[Any]):
         ["hard", "soft", "shadow"], required=False, default="hard", help_text="Refuse, alert, or only log."
     )
     reason = serializers.CharField(
-        required=False, allow_blank=True, default="", max_length=500, help_text="Kept in the audit log."
+        required=False,
+        allow_blank=True,
+        default="",
+        max_length=500,
+        validators=[refuse_invisible],
+        help_text="Kept in the audit log.",
     )
 
 
