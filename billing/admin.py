@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from django.contrib import admin
@@ -27,18 +28,6 @@ class _ReadOnly:
         return False
 
 
-class EntryInline(_ReadOnly, TabularInline):  # type: ignore[misc]  # unfold has no types
-    model = billing.LedgerEntry
-    fields = ("account", "amount_nano", "grant")
-    extra = 0
-
-
-class LineInline(_ReadOnly, TabularInline):  # type: ignore[misc]  # unfold has no types
-    model = billing.InvoiceLine
-    fields = ("kind", "model", "token_kind", "tokens", "unit_price_nano", "amount_nano", "amount_minor")
-    extra = 0
-
-
 class CappedPaginator(Paginator):  # type: ignore[type-arg]  # Django's has no type arguments when it runs
     """Counts so many rows at most: nobody turns more pages, and counting millions takes seconds."""
 
@@ -49,27 +38,46 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]  # Django's has no t
         return int(self.object_list.order_by()[: self.COUNTED].count())  # type: ignore[attr-defined]  # a queryset here
 
 
-def _money(name: str) -> Callable[[Any], str]:
-    """A column of amounts as people write them; without a currency where the row does not say which."""
+def _money(name: str, currency: str) -> Callable[[Any], str]:
+    """A field of amounts as people write them. `currency` says where the row has it: `price.currency` follows a key."""
+    path, _dot, name_there = currency.rpartition(".")
 
     @admin.display(description=name.removesuffix("_nano").removesuffix("_minor").replace("_", " "), ordering=name)
     def column(row: Any) -> str:
-        amount, currency = getattr(row, name), getattr(row, "currency", "")
+        amount = getattr(row, name)
         if amount is None:
             return ""
-        if name.endswith("_nano"):
-            return format_nano(amount, currency) if currency else f"{to_decimal(amount):f}"
-        return format_minor(amount, currency)
+        holder = attrgetter(path)(row) if path else row
+        # A record that reconciliation made of a receipt alone has no price.
+        if holder is None:
+            return f"{to_decimal(amount):f}"
+        return (format_nano if name.endswith("_nano") else format_minor)(amount, getattr(holder, name_there))
 
     return column
 
 
-def _register(model: type[models.Model], **options: Any) -> None:
+def _shown(names: Sequence[str], currency: str) -> list[Any]:
+    return [_money(name, currency) if name.endswith(("_nano", "_minor")) else name for name in names]
+
+
+def _inline(model: type[models.Model], names: Sequence[str], *, currency: str, related: Sequence[str]) -> type[Any]:
+    fields = _shown(names, currency)
+
+    def get_queryset(self: Any, request: HttpRequest) -> Any:
+        return TabularInline.get_queryset(self, request).select_related(*related)
+
+    # The heading of a row would say it again, without its units.
+    options = {"model": model, "fields": fields, "readonly_fields": fields, "extra": 0, "hide_title": True}
+    return type(f"{model.__name__}Inline", (_ReadOnly, TabularInline), {**options, "get_queryset": get_queryset})
+
+
+def _register(model: type[models.Model], *, currency: str = "currency", **options: Any) -> None:
     """A read-only page; the count of all rows is not worth a scan of a large table."""
-    named = {field.name for field in model._meta.fields}
-    is_amount = {name for name in named if name.endswith("_nano") or (name.endswith("_minor") and "currency" in named)}
-    options["list_display"] = [_money(name) if name in is_amount else name for name in options["list_display"]]
+    fields = _shown([field.name for field in model._meta.fields if field.name != "id"], currency)
+    options["list_display"] = _shown(options["list_display"], currency)
     defaults: dict[str, Any] = {
+        "fields": fields,
+        "readonly_fields": fields,
         "show_full_result_count": False,
         "paginator": CappedPaginator,
         "list_select_related": True,
@@ -98,6 +106,8 @@ _register(
 )
 _register(
     billing.UsageRecord,
+    currency="price.currency",
+    list_select_related=("organization", "price"),
     list_display=("request_id", "organization", "model", "status", "prompt_tokens", "completion_tokens", "cost_nano"),
     list_filter=("status",),
     search_fields=("request_id",),
@@ -105,6 +115,8 @@ _register(
 )
 _register(
     billing.UsageAdjustment,
+    currency="record.price.currency",
+    list_select_related=("organization", "record__price"),
     list_display=("record", "organization", "reason", "cost_nano", "created_at"),
     ordering=("-id",),
 )
@@ -113,7 +125,14 @@ _register(
     list_display=("id", "kind", "key", "reason", "created_at"),
     list_filter=("kind",),
     search_fields=("key",),
-    inlines=(EntryInline,),
+    inlines=(
+        _inline(
+            billing.LedgerEntry,
+            ("account", "amount_nano", "grant"),
+            currency="account.currency",
+            related=("account", "grant"),
+        ),
+    ),
     ordering=("-id",),
 )
 _register(
@@ -127,7 +146,14 @@ _register(
     list_display=("number", "organization", "period", "status", "currency", "total_minor", "finalized_at"),
     list_filter=("status", "period"),
     search_fields=("number", "organization__name"),
-    inlines=(LineInline,),
+    inlines=(
+        _inline(
+            billing.InvoiceLine,
+            ("kind", "model", "token_kind", "tokens", "unit_price_nano", "amount_nano", "amount_minor"),
+            currency="invoice.currency",
+            related=("invoice",),
+        ),
+    ),
 )
 _register(
     billing.InvoicePush,
@@ -157,12 +183,14 @@ _register(
 )
 _register(
     billing.Refund,
+    currency="top_up.currency",
     list_display=("top_up", "state", "amount_minor", "reason", "failure", "created_at"),
     list_filter=("state",),
     ordering=("-id",),
 )
 _register(
     billing.CreditNote,
+    currency="invoice.currency",
     list_display=("number", "invoice", "effect", "amount_minor", "reason", "issued_at", "push_error"),
     search_fields=("number", "invoice__number"),
     ordering=("-id",),

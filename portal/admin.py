@@ -22,7 +22,7 @@ from django_celery_beat.models import PeriodicTask
 from unfold.admin import ModelAdmin
 
 from billing.ledger import selectors as ledger
-from billing.money import format_nano, to_decimal
+from billing.money import format_nano
 from portal import models as portal
 from portal.access import require_operator
 from portal.admin_dialogs import Credit, KeyLimit, OrganizationLimit, Reason, Terms, asks, done, refused
@@ -248,13 +248,19 @@ class QuotaAdmin(ReadOnly):
         "mode",
         "changed_at",
     )
-    list_select_related = ("organization", "project", "api_key", "member__user")
+    list_select_related = ("organization__billing_account", "project", "api_key", "member__user")
     search_fields = ("organization__name", "api_key__name", "api_key__prefix")
+    exclude = ("limit",)
     actions_detail = ("remove",)
 
     @admin.display(description="At most", ordering="limit")
     def at_most(self, quota: portal.Quota) -> str:
-        return f"{to_decimal(quota.limit):f}" if quota.kind == QuotaKind.SPEND else f"{quota.limit:,}"
+        if quota.kind == QuotaKind.SPEND:
+            return format_nano(quota.limit, quota.organization.billing_account.currency)
+        return f"{quota.limit:,}"
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("at_most",)
 
     @asks(
         Reason,
