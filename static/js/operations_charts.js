@@ -17,7 +17,7 @@ const operationsCharts = (page, words) => {
   };
   const named = (counts, label) => most(Object.entries(counts).map(([name, values]) => [label(name), values]));
 
-  // What is drawn: how values are written, the series as [label, values] pairs, the end of the scale, whether as bars,
+  // What is drawn: how values are written, the series as [label, values] pairs, the end of the scale or what it holds at least, whether as bars,
   // and the threshold with the series that it is for.
   const CHARTS = {
     ttft: { format: seconds, read: (view) => Object.entries(view.ttft), limit: "ttft", limited: "p95" },
@@ -35,6 +35,7 @@ const operationsCharts = (page, words) => {
     context: { format: count, read: (view) => [[gettext("Tokens"), view.context_held]] },
     load: {
       format: (value) => exact.format(value),
+      least: 1,
       read: ({ gauges }) => [
         [gettext("Batch"), gauges.running],
         [gettext("Streams"), gauges.streams],
@@ -102,7 +103,7 @@ const operationsCharts = (page, words) => {
   };
 
   const options = (name, box, series) => {
-    const { format, top, isCounted, limit } = CHARTS[name];
+    const { format, top, least = 0, isCounted, limit } = CHARTS[name];
     const bars = isCounted ? uPlot.paths.bars({ size: [0.7, 28], radius: 0.1 }) : null;
     const tip = plotting.tip(box, (at) => {
       const rows = plots.get(name).series.map(([label, values]) => [label, print(format, values[at])]);
@@ -124,7 +125,7 @@ const operationsCharts = (page, words) => {
         cursor: { y: false, points: { show: !isCounted, size: 6 }, drag: { setScale: false, x: false }, sync: { key: "operations" } },
         scales: {
           x: { range: (_, low, high) => (isCounted ? [low - view.step_s / 2, high + view.step_s / 2] : [low, high]) },
-          y: { range: (_, low, high) => [0, top ?? (high > 0 ? high * 1.1 : 1)] },
+          y: { range: (_, low, high) => [0, top ?? (Math.max(high * 1.1, least) || 1)] },
         },
         axes: [
           plotting.below({ space: 64, values: (_, splits) => splits.map((at) => tick(view, at)) }),
