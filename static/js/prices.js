@@ -3,6 +3,8 @@
   "use strict";
   const NAMES = ["input", "cached", "output"];
   const DAY_S = 86400;
+  const AXIS_PX = 56;
+  const DATE_PX = 110;
 
   const draw = (box, data, labels) => {
     const money = new Intl.NumberFormat(plotting.locale, {
@@ -23,6 +25,12 @@
       day(times[at] === end ? data.times.at(-1) : times[at]),
       ...NAMES.map((_, index) => [labels[index], values[index][at] === null ? "–" : money.format(values[index][at])]),
     ]);
+    // Two days at least, so that one sees how much time is shown; as many as there is room for, and none twice.
+    const dates = (_plot, _axis, from, until) => {
+      const wanted = Math.max(2, Math.floor((box.clientWidth - AXIS_PX) / DATE_PX));
+      const parts = Math.min(wanted, Math.max(1, Math.floor((until - from) / DAY_S)));
+      return Array.from({ length: parts }, (_, at) => from + ((until - from) * (at + 0.5)) / parts);
+    };
     // What is scheduled stands right of a line at now.
     const now = (plot) => {
       if (!data.times.some((at) => at > data.now)) return;
@@ -46,8 +54,8 @@
         cursor: { y: false, points: { size: 6 }, drag: { setScale: false, x: false } },
         scales: { x: { time: false, range: [first, end] }, y: { range: [0, top * 1.15 || 1] } },
         axes: [
-          plotting.below({ space: 110, incrs: [1, 2, 7, 14, 30, 91, 182, 365].map((days) => days * DAY_S), values: (_, splits) => splits.map(day) }),
-          plotting.beside({ size: 56, values: (_, splits) => splits.map((value) => money.format(value)) }),
+          plotting.below({ splits: dates, values: (_, splits) => splits.map(day) }),
+          plotting.beside({ size: AXIS_PX, values: (_, splits) => splits.map((value) => money.format(value)) }),
         ],
         series: [
           {},
