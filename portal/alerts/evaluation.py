@@ -24,9 +24,8 @@ from portal.alerts.services import raise_alert
 from portal.alerts.wording import scope_name
 from portal.operations.reasons import OURS
 from portal.quotas import snapshot
-from portal.quotas.models import Mode
 from portal.quotas.refusals import refused_since
-from portal.quotas.selectors import quotas_of
+from portal.quotas.selectors import soft_quotas
 from portal.quotas.use import CALENDAR
 from portal.quotas.use import window_bounds as quota_window
 from portal.quotas.wording import limit_text
@@ -81,13 +80,11 @@ def budget_spent(rule: AlertRule, now: datetime) -> int:
 
 
 def _spent(rule: AlertRule, start: datetime, end: datetime) -> int:
-    group, key = "total", ""
-    if rule.project_id:
-        group, key = "project", str(rule.project_id)
-    elif rule.api_key_id:
-        group, key = "api_key", str(rule.api_key_id)
-    rows = usage.summary(rule.organization_id, start, end, group)
-    return sum(row.cost_nano for row in rows if row.key == key)
+    return sum(row.cost_nano for row in usage.summary(rule.organization_id, start, end, only=_scope(rule)))
+
+
+def _scope(rule: AlertRule) -> usage.Only:
+    return usage.Only(project_id=rule.project_id, api_key_id=rule.api_key_id)
 
 
 def _currency(rule: AlertRule) -> str:
@@ -153,7 +150,7 @@ def _spend_anomaly(rule: AlertRule, now: datetime) -> bool:
     latest = _spent(rule, now - timedelta(hours=1), now)
     if latest <= rule.amount_nano:
         return False
-    history = usage.summary(rule.organization_id, now - HISTORY, now - timedelta(hours=1), "hour")
+    history = usage.summary(rule.organization_id, now - HISTORY, now - timedelta(hours=1), "hour", only=_scope(rule))
     costs = [row.cost_nano for row in history if row.cost_nano > 0]
     if len(costs) < LEAST_HOURS:
         return False
@@ -166,6 +163,8 @@ def _spend_anomaly(rule: AlertRule, now: datetime) -> bool:
         "ordinary": _amount(ordinary),
         "currency": _currency(rule),
         "threshold_percent": percent,
+        "spent_from": (now - timedelta(hours=1)).isoformat(),
+        "spent_until": now.isoformat(),
     }
     return _raise(rule, percent, _hour(now), facts)
 
@@ -190,9 +189,7 @@ def _soft_limits(rule: AlertRule, now: datetime) -> bool:
     organization = rule.organization
     counts = snapshot.take_exceeded(organization.id)
     raised, currency = False, _currency(rule)
-    for quota in quotas_of(organization) if counts else []:
-        if quota.id not in counts or quota.mode != Mode.SOFT:
-            continue
+    for quota in soft_quotas(organization, counts):
         start = _hour(now)
         if quota.window in CALENDAR:
             start, _ = quota_window(quota.window, organization.time_zone, now)

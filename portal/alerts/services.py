@@ -20,7 +20,7 @@ from kombu.exceptions import OperationalError
 from portal.alerts.delivery import enqueue_after_commit, make_delivery
 from portal.alerts.kinds import RuleKind
 from portal.alerts.models import Alert, AlertRule, WebhookEndpoint
-from portal.alerts.wording import make_title, title_of
+from portal.alerts.wording import figures_of, make_title, title_of
 from portal.api_keys.models import ApiKey
 from portal.audit.services import record_event
 from portal.errors import NotPossible
@@ -174,7 +174,9 @@ def _mail(alert: Alert, user: User) -> EmailMultiAlternatives:
     context = {
         "alert": alert,
         "title": title_of(alert),
+        "figures": figures_of(alert),
         "url": alerts_url(alert.organization),
+        "usage_url": settings.PUBLIC_URL + reverse("portal:usage", args=[alert.organization.slug]) + "?days=1",
         "public_url": settings.PUBLIC_URL,
     }
     text = render_to_string("emails/alert/body.txt", context)

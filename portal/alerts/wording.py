@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from django.utils.formats import get_format
+from django.utils.formats import date_format, get_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -47,6 +49,36 @@ def make_title(rule: AlertRule, facts: Mapping[str, Any]) -> str:
         return _TITLES[RuleKind(rule.kind)](rule, facts)
     except KeyError:
         return ""
+
+
+def figures_of(alert: Alert) -> list[str]:
+    """What a mail tells beyond the title, a sentence each, times in the organization's zone. None where the title tells
+    all of it, or the alert is of before its facts had them."""
+    facts = alert.facts
+    if alert.rule.kind != RuleKind.SPEND_ANOMALY or "spent_until" not in facts:
+        return []
+    zone = ZoneInfo(alert.organization.time_zone)
+    start, end = (datetime.fromisoformat(facts[name]).astimezone(zone) for name in ("spent_from", "spent_until"))
+    spent = _("Spent from %(start)s to %(end)s on %(day)s (%(zone)s): %(spent)s (%(scope)s).")
+    ordinary = _(
+        "An ordinary hour: %(ordinary)s, the median of the hours of the last week in which anything was spent."
+    )
+    return [
+        spent
+        % {
+            "start": date_format(start, "H:i"),
+            "end": date_format(end, "H:i"),
+            "day": date_format(end, _("j F Y")),
+            "zone": zone.key,
+            "spent": _amount(facts, "spent"),
+            "scope": scope_name(alert.rule),
+        },
+        ordinary % {"ordinary": _amount(facts, "ordinary")},
+        _(
+            "What to do: see under usage which model, key or project spends. Revoke a key whose calls are not yours, "
+            "or set a limit."
+        ),
+    ]
 
 
 def _amount(facts: Mapping[str, Any], name: str) -> str:

@@ -30,6 +30,7 @@ from portal.audit.models import AuditEvent
 from portal.catalog.models import Model
 from portal.operations.services import Refusals, record_refusals
 from portal.sealing import SealBroken, seal, unseal
+from portal.users.models import User
 from tests.factories.portal import Cast
 from tests.factories.usage import use
 
@@ -159,6 +160,26 @@ def test_unusual_spend_is_measured_by_ordinary_hours(cast: Cast, key: ApiKey, mo
     assert "11.0 times an ordinary hour" in Alert.objects.get().title
 
 
+def test_unusual_spend_of_a_key_is_measured_by_its_own_hours(cast: Cast, key: ApiKey, model: Model) -> None:
+    """The organization's other calls are much dearer, and say nothing of what is ordinary for this key."""
+    other = issue(project=cast.project, name="server", actor=cast.ada).api_key
+    rule(cast, RuleKind.SPEND_ANOMALY, amount_nano=USD // 10, thresholds=[300], api_key=key)
+    now = timezone.now()
+    for hours in range(2, 16):
+        for each, tokens in ((key, 100_000), (other, 10_000_000)):
+            use(
+                each,
+                model.name,
+                started_at=now - timedelta(hours=hours),
+                price_at=now,
+                prompt_tokens=tokens,
+                completion_tokens=0,
+            )
+    use(key, model.name, started_at=now - timedelta(minutes=4), price_at=now, **CALL)
+    assert evaluate_all(now=now) == 1
+    assert "10.0 times an ordinary hour" in Alert.objects.get().title
+
+
 def test_failing_calls_are_told_from_twenty_calls_on(cast: Cast, key: ApiKey, model: Model) -> None:
     rule(cast, RuleKind.FAILURES, thresholds=[20])
     now = timezone.now()
@@ -200,6 +221,39 @@ def test_mail_goes_once_to_those_who_can_act(
     assert [each.to for each in mail.outbox] == [["ada@example.com"], ["dee@example.com"]]
     assert "below $100.00" in mail.outbox[0].subject
     assert f"/o/{cast.organization.slug}/alerts" in str(mail.outbox[0].body)
+
+
+def test_mail_of_unusual_spend_tells_the_hour_the_ordinary_one_and_what_to_do(cast: Cast) -> None:
+    watch = rule(cast, RuleKind.SPEND_ANOMALY, amount_nano=USD // 10, thresholds=[300])
+    organization = watch.organization
+    organization.time_zone = "Europe/Berlin"
+    organization.save()
+    User.objects.filter(id=cast.dee.id).update(language="de")
+    facts = {"spent": "0.440000000", "ordinary": "0.040000000", "currency": "USD", "threshold_percent": 300}
+    span = {"spent_from": "2026-11-30T23:10:00+00:00", "spent_until": "2026-12-01T00:10:00+00:00"}
+    window = datetime(2026, 12, 1, tzinfo=UTC)
+    alert = services.raise_alert(rule=watch, threshold=300, window_start=window, facts={**facts, **span})
+    assert alert is not None
+    mail.outbox.clear()
+    services.send_mail(alert.id)
+    english, german = mail.outbox
+    says = (
+        (
+            english,
+            "Spent from 00:10 to 01:10 on 1 December 2026 (Europe/Berlin): $0.44 (organization).",
+            "Revoke a key",
+        ),
+        (english, "An ordinary hour: $0.04,", "set a limit."),
+        (german, "Ausgegeben von 00:10 bis 01:10 Uhr am 1. Dezember 2026 (Europe/Berlin): 0,44\xa0$", "Widerrufen Sie"),
+        (german, "Eine gewöhnliche Stunde: 0,04\xa0$,", "setzen Sie ein Limit."),
+    )
+    for message, figures, advice in says:
+        for text in (str(message.body), str(message.alternatives[0][0])):
+            assert figures in text
+            assert advice in text
+            assert f"/o/{organization.slug}/usage?days=1" in text
+        # The subject has said it.
+        assert message.subject not in message.body
 
 
 def test_mail_that_fails_is_found_again(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
