@@ -3,6 +3,7 @@ were lost."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -99,14 +100,16 @@ def used_in(organization_id: int, limit: QuotaLimit, start: datetime, end: datet
 
     As the gateways count: a failed call is a request, and no tokens.
     """
-    group = {"organization": "total", "project": "project", "api_key": "api_key", "member": "api_key"}[limit.scope]
-    keys = {""} if group == "total" else {str(limit.scope_id)}
+    only = usage.Only(
+        model=limit.model,
+        project_id=limit.scope_id if limit.scope == "project" else None,
+        api_key_id=limit.scope_id if limit.scope == "api_key" else None,
+        statuses=TOKENS_COUNT if limit.kind in TOKEN_KINDS else (),
+    )
+    group, keys = "total", {""}
     if limit.scope == "member":
-        keys = {str(key_id) for key_id in keys_of(organization_id, limit)}
-    if limit.model:
-        group, keys = f"{group}_model", {f"{key}|{limit.model}" for key in keys}
-    counted = usage.Only(statuses=TOKENS_COUNT) if limit.kind in TOKEN_KINDS else usage.EVERYTHING
-    rows = usage.summary(organization_id, start, end, group, only=counted)
+        group, keys = "api_key", {str(key_id) for key_id in keys_of(organization_id, limit)}
+    rows = usage.summary(organization_id, start, end, group, only=only)
     return sum(measure(row, limit.kind, cached_percent) for row in rows if row.key in keys)
 
 
@@ -166,7 +169,7 @@ def _counts(limit: QuotaLimit, ids: set[int], organization_id: int, row: Running
     return owner in ids and limit.model in ("", row.model)
 
 
-def uses_of(organization: Organization, quotas: list[Quota], *, cached_percent: int) -> list[QuotaUse]:
+def uses_of(organization: Organization, quotas: Iterable[Quota], *, cached_percent: int) -> list[QuotaUse]:
     """At most two queries for each limit."""
     now = timezone.now()
     uses = []

@@ -333,6 +333,106 @@ class TestPage:
         assert signed_in(cast.dee).post(address, form).status_code == 400
 
 
+@pytest.fixture
+def key_limits(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> list[Quota]:
+    """Of five keys, the oldest first, beside one of the organization; a page shows two."""
+    monkeypatch.setattr("portal.quotas.views.KEY_LIMITS_SHOWN", 2)
+    limit(cast, 1000)
+    names = ("alpha", "beta", "gamma", "delta", "epsilon")
+    keys = [issue(project=cast.project, name=name, actor=cast.ada).api_key for name in names]
+    return [found for key in keys if (found := limit(cast, 10, api_key=key))]
+
+
+class TestLimitsOfManyKeys:
+    """More than a page shows have a list of their own."""
+
+    def test_each_is_on_one_page_and_the_organizations_on_all(
+        self, cast: Cast, key_limits: list[Quota], signed_in: Callable[..., Client]
+    ) -> None:
+        browser = signed_in(cast.dee)
+        address = reverse("portal:limits", args=[cast.organization.slug])
+        seen, after = [], ""
+        while True:
+            page = browser.get(address, {"after": after} if after else {})
+            assert [use.quota.api_key for use, _values in page.context["uses"]] == [None]
+            rows = [use.quota for use, _values in page.context["key_uses"]]
+            assert len(rows) <= 2
+            seen += rows
+            if (after := page.context["listing"].next) is None:
+                break
+            assert f'href="?after={after}#key-limits"' in page.content.decode()
+        assert seen == key_limits[::-1]
+
+    def test_a_key_is_found_by_its_name_or_how_it_begins(
+        self, cast: Cast, key_limits: list[Quota], signed_in: Callable[..., Client]
+    ) -> None:
+        browser = signed_in(cast.dee)
+        address = reverse("portal:limits", args=[cast.organization.slug])
+        wanted = key_limits[2].api_key
+        assert wanted is not None
+        theirs = Member.objects.get(user=cast.cyd).organization
+        other = issue(project=theirs.projects.get(), name="gamma", actor=cast.cyd).api_key
+        change_quota(
+            organization=theirs, api_key=other, kind=QuotaKind.TOKENS, window=Window.DAY, limit=1, actor=cast.cyd
+        )
+        for search in ("GAMM", wanted.prefix, f"{wanted.prefix}…"):
+            page = browser.get(address, {"q": search})
+            assert [use.quota for use, _values in page.context["key_uses"]] == [key_limits[2]]
+        assert "No key with a limit has" in browser.get(address, {"q": "omega"}).content.decode()
+
+    def test_gauges_are_those_of_the_page(
+        self, cast: Cast, key_limits: list[Quota], signed_in: Callable[..., Client]
+    ) -> None:
+        browser = signed_in(cast.dee)
+        page = browser.get(reverse("portal:limits", args=[cast.organization.slug]), {"after": key_limits[3].id})
+        shown = [key_limits[2].id, key_limits[1].id]
+        organizations = Quota.objects.get(api_key=None).id
+        assert page.context["shown"] == ",".join(map(str, [organizations, *shown]))
+        asked = {"shown": page.context["shown"], "after": key_limits[3].id}
+        gauges = reverse("portal:limit_gauges", args=[cast.organization.slug])
+        text = f"?shown={asked['shown']}&amp;after={asked['after']}"
+        assert f'hx-get="{gauges}{text}"' in page.content.decode()
+        # A newer limit is on another page.
+        limit(cast, 10, api_key=issue(project=cast.project, name="zeta", actor=cast.ada).api_key)
+        answer = browser.get(gauges, asked)
+        assert [use.quota.id for use in answer.context["uses"]] == [organizations, *shown]
+        assert "Limits were set or removed" not in answer.content.decode()
+        key_limits[2].delete()
+        answer = browser.get(gauges, asked)
+        assert [use.quota.id for use in answer.context["uses"]] == [organizations, key_limits[1].id]
+        assert f'href="{reverse("portal:limits", args=[cast.organization.slug])}?after={key_limits[3].id}"' in (
+            answer.content.decode()
+        )
+
+    def test_an_old_keys_limit_is_changed_where_it_is_shown(
+        self, cast: Cast, key_limits: list[Quota], signed_in: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("portal.quotas.views.KEYS_OFFERED", 1)
+        browser = signed_in(cast.dee)
+        address = f"{reverse('portal:limits', args=[cast.organization.slug])}?q=alpha"
+        ((_use, values),) = browser.get(address).context["key_uses"]
+        assert f"api_key:{key_limits[0].api_key_id}" in values
+        form = {"scope": f"api_key:{key_limits[0].api_key_id}", "what": "tokens:day", "amount": "77"}
+        assert browser.post(address, form)["Location"] == address
+        key_limits[0].refresh_from_db()
+        assert key_limits[0].limit == 77
+
+    def test_few_are_one_table_without_pages(
+        self, cast: Cast, key_limits: list[Quota], signed_in: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("portal.quotas.views.KEY_LIMITS_SHOWN", len(key_limits))
+        page = signed_in(cast.dee).get(reverse("portal:limits", args=[cast.organization.slug]))
+        keys = [use.quota.api_key and use.quota.api_key.name for use, _values in page.context["uses"]]
+        assert keys == [None, "alpha", "beta", "delta", "epsilon", "gamma"]
+        assert 'id="key-limits"' not in page.content.decode()
+
+    @pytest.mark.parametrize("after", ["x", "-1", "²", "9" * 30])
+    @pytest.mark.usefixtures("key_limits")
+    def test_an_odd_page_is_the_first(self, cast: Cast, signed_in: Callable[..., Client], after: str) -> None:
+        page = signed_in(cast.dee).get(reverse("portal:limits", args=[cast.organization.slug]), {"after": after})
+        assert len(page.context["key_uses"]) == 2
+
+
 def test_database_refuses_to_change_or_delete_an_audit_event(cast: Cast) -> None:
     for statement in ("UPDATE portal_auditevent SET reason = 'x'", "DELETE FROM portal_auditevent"):
         with pytest.raises(IntegrityError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:

@@ -14,7 +14,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.rest.base import ManagementView, check_form, page, page_of, read_body, read_query
+from api.rest.base import ManagementView, PageQuery, by_id, check_form, page, page_of, read_body, read_query
 from api.rest.serializers.access import AuditEventSerializer, AuditQuery
 from api.rest.views.scopes import offered, scope_value
 from billing.money import to_decimal
@@ -89,14 +89,19 @@ class NewLimitSerializer(serializers.Serializer[Any]):
 
 
 class Limits(ManagementView):
-    @extend_schema(operation_id="list_limits", tags=[TAG], responses=page_of("Limits", LimitSerializer))
+    @extend_schema(
+        operation_id="list_limits", tags=[TAG], parameters=[PageQuery], responses=page_of("Limits", LimitSerializer)
+    )
     def get(self, request: Request, slug: str) -> Response:
-        """All limits with what is used of each."""
+        """Limits with what is used of each, newest first."""
         organization = access.organization_for(self.person, slug)
-        uses = uses_of(
-            organization, selectors.quotas_of(organization), cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT
-        )
-        return Response({"data": LimitSerializer(uses, many=True).data, "next": None})
+        quotas = by_id(selectors.quotas_of(organization))
+
+        def load(after: int | None, limit: int) -> tuple[Sequence[Any], int | None]:
+            rows, following = quotas(after, limit)
+            return uses_of(organization, rows, cached_percent=settings.CACHED_TOKEN_LIMIT_PERCENT), following
+
+        return page(request, load, LimitSerializer)
 
     @extend_schema(operation_id="set_limit", tags=[TAG], request=NewLimitSerializer, responses=LimitSerializer)
     def post(self, request: Request, slug: str) -> Response:
@@ -146,7 +151,7 @@ class LimitDetail(ManagementView):
     def delete(self, request: Request, slug: str, limit_id: int) -> Response:
         """Remove a limit."""
         organization = access.organization_for(self.person, slug, Permission.MANAGE_LIMITS)
-        quota = next((each for each in selectors.quotas_of(organization) if each.id == limit_id), None)
+        quota = selectors.quotas_of(organization).filter(id=limit_id).first()
         if quota is None:
             raise Http404("No such limit.")
         services.remove_quota(quota=quota, actor=self.person)

@@ -228,10 +228,13 @@ class TestGovernance:
         rows = program("get", "/limits").json()["data"]
         assert made.json() in rows
         assert [(row["what"], row["amount"], row["project"], row["api_key_id"]) for row in rows] == [
-            ("spend:month", "25.500000000", None, None),
             ("spend:month", "25.500000000", None, key.id),
             ("spend:month", "25.500000000", cast.project.slug, None),
+            ("spend:month", "25.500000000", None, None),
         ]
+        first = program("get", "/limits?limit=2").json()
+        assert first["data"] == rows[:2]
+        assert program("get", f"/limits?limit=2&after={first['next']}").json() == {"data": rows[2:], "next": None}
         for row in rows:
             assert program("delete", f"/limits/{row['id']}").status_code == 204
         assert not Quota.objects.exists()
