@@ -60,6 +60,21 @@ def test_nothing_typed_is_lost(open_window: OpenWindow, rows: dict[str, object])
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+def test_nothing_typed_is_lost_of_a_form_that_was_refused(open_window: OpenWindow, rows: dict[str, object]) -> None:
+    page = open_window("dee", refusals=(400, 401, 403))
+    page.goto(f"/o/{rows['slug']}/limits")
+    fill(page)
+    page.get_by_role("dialog").get_by_label("At most").fill("many")
+    submit(page.get_by_role("button", name="Set the limit"))
+    expect(page.get_by_role("dialog")).to_contain_text("Enter a whole number")
+    page.get_by_role("dialog").get_by_label("At most").fill("987654")
+    page.context.clear_cookies(name="sessionid")
+    submit(page.get_by_role("button", name="Set the limit"))
+    expect(page.get_by_text("What you typed is kept")).to_be_visible()
+    sign_in_again(page)
+    expect_typed(page)
+
+
 def test_a_limit_that_another_admin_sets_is_told(open_window: OpenWindow, rows: dict[str, object]) -> None:
     mine, theirs = open_window("ada"), open_window("dee")
     for page in (mine, theirs):

@@ -1,13 +1,16 @@
-"""A security key by clicking: added, asked for at the next sign-in, taken away."""
+"""A security key by clicking: added, asked for at the next sign-in, taken away. And the code that an app is shown."""
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenWindow
+from tests.browser.window import submit
 from tests.end_to_end.stack import Stack
 from tests.factories.portal import PASSWORD
 
@@ -80,3 +83,22 @@ def test_a_security_key_is_added_asked_for_and_taken_away(
     sign_out(page, site)
     enter_password(page, site)
     page.wait_for_url(lambda address: "/o/" in address)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_code_for_an_app_is_dark_on_light(open_window: OpenWindow, product: Stack, rows: Any, scheme: str) -> None:
+    """Cameras read no other, whatever colours the page has."""
+    page = open_window(color_scheme=scheme)
+    enter_password(page, product.portal_url)
+    page.wait_for_url(lambda address: "/o/" in address)
+    page.goto("/accounts/2fa/totp/activate/")
+    page.get_by_label("Password").fill(PASSWORD)
+    submit(page.get_by_role("button", name="Confirm"))
+    code = page.locator("img.qr")
+    code.evaluate("image => image.decode()")
+    grey = Image.open(io.BytesIO(code.screenshot())).convert("L")
+    width, height = grey.size
+    border = [grey.getpixel((x, y)) for x in range(8, width - 8) for y in (8, height - 9)]
+    assert min(border) > 200
+    share_of_dark = sum(grey.histogram()[:64]) / (width * height)
+    assert 0.15 < share_of_dark < 0.6
