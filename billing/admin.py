@@ -60,15 +60,25 @@ def _shown(names: Sequence[str], currency: str) -> list[Any]:
     return [_money(name, currency) if name.endswith(("_nano", "_minor")) else name for name in names]
 
 
-def _inline(model: type[models.Model], names: Sequence[str], *, currency: str, related: Sequence[str]) -> type[Any]:
+def _inline(
+    model: type[models.Model], title: str, names: Sequence[str], *, currency: str, related: Sequence[str]
+) -> type[Any]:
     fields = _shown(names, currency)
 
     def get_queryset(self: Any, request: HttpRequest) -> Any:
         return TabularInline.get_queryset(self, request).select_related(*related)
 
     # The heading of a row would say it again, without its units.
-    options = {"model": model, "fields": fields, "readonly_fields": fields, "extra": 0, "hide_title": True}
-    return type(f"{model.__name__}Inline", (_ReadOnly, TabularInline), {**options, "get_queryset": get_queryset})
+    options = {
+        "model": model,
+        "verbose_name_plural": title,
+        "fields": fields,
+        "readonly_fields": fields,
+        "extra": 0,
+        "hide_title": True,
+        "get_queryset": get_queryset,
+    }
+    return type(f"{model.__name__}Inline", (_ReadOnly, TabularInline), options)
 
 
 def _register(model: type[models.Model], *, currency: str = "currency", **options: Any) -> None:
@@ -128,6 +138,7 @@ _register(
     inlines=(
         _inline(
             billing.LedgerEntry,
+            "Entries",
             ("account", "amount_nano", "grant"),
             currency="account.currency",
             related=("account", "grant"),
@@ -149,6 +160,7 @@ _register(
     inlines=(
         _inline(
             billing.InvoiceLine,
+            "Lines",
             ("kind", "model", "token_kind", "tokens", "unit_price_nano", "amount_nano", "amount_minor"),
             currency="invoice.currency",
             related=("invoice",),

@@ -56,7 +56,7 @@ class LimitFields(models.Model):
         abstract = True
 
     def __str__(self) -> str:
-        return f"{self.limit} {self.get_kind_display().lower()} {self.get_window_display()}"
+        return f"{self.get_kind_display()} {self.get_window_display()}".strip()
 
     @staticmethod
     def constraints(table: str) -> list[models.BaseConstraint]:

@@ -123,6 +123,15 @@ def test_a_limit_above_what_a_template_imposes_is_refused_at_its_field(
     assert Quota.objects.get() == imposed
 
 
+def test_a_limit_of_spend_is_money_in_the_list_and_on_its_page(cast: Cast, signed_in: Browser) -> None:
+    limit = Quota.objects.create(organization=cast.organization, kind="spend", window="month", limit=2_500_000_000)
+    browser = signed_in(cast.oda)
+    for address in (reverse("admin:portal_quota_changelist"), reverse("admin:portal_quota_change", args=[limit.id])):
+        page = browser.get(address).content.decode()
+        assert "$2.50" in page
+        assert "2500000000" not in page
+
+
 def test_members_have_none_of_its_acts(cast: Cast, signed_in: Browser) -> None:
     address = reverse("admin:portal_organization_give_credit", args=[cast.organization.id])
     before = ledger.balance(cast.organization.id)
