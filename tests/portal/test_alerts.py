@@ -1,4 +1,7 @@
-"""Alerts: what is found and told once; webhooks: signed, sent, sent again, and never into a private network."""
+"""Alerts: what is found and told once; webhooks: signed, sent, sent again, and never into a private network.
+
+Unusual spend is in test_unusual_spend.py, what webhooks may be sent to in test_webhook_targets.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,11 +23,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from portal.alerts import delivery as deliveries
-from portal.alerts import outbound, services, signatures, webhooks
+from portal.alerts import services, signatures, webhooks
 from portal.alerts.evaluation import evaluate_all, window_bounds
 from portal.alerts.kinds import BudgetWindow, DeliveryState, RuleKind
 from portal.alerts.models import Alert, AlertRule, WebhookDelivery, WebhookEndpoint
-from portal.alerts.outbound import TargetRefused, check_url, is_public, resolve
 from portal.api_keys.models import ApiKey
 from portal.api_keys.services import issue
 from portal.audit.models import AuditEvent
@@ -144,47 +145,6 @@ def test_low_credit_is_told_once_a_day(cast: Cast) -> None:
     assert Alert.objects.first().title == "$5.00 of credit is left, below $100.00"  # type: ignore[union-attr]
 
 
-def test_unusual_spend_is_measured_by_ordinary_hours(cast: Cast, key: ApiKey, model: Model) -> None:
-    rule(cast, RuleKind.SPEND_ANOMALY, amount_nano=USD // 10, thresholds=[300])
-    now = timezone.now()
-    for hours in range(2, 16):
-        use(
-            key,
-            model.name,
-            started_at=now - timedelta(hours=hours),
-            price_at=now,
-            prompt_tokens=100_000,
-            completion_tokens=0,
-        )
-    use(
-        key, model.name, started_at=now - timedelta(minutes=5), price_at=now, prompt_tokens=100_000, completion_tokens=0
-    )
-    assert evaluate_all(now=now) == 0
-    use(key, model.name, started_at=now - timedelta(minutes=4), price_at=now, **CALL)
-    assert evaluate_all(now=now) == 1
-    assert "11.0 times an ordinary hour" in Alert.objects.get().title
-
-
-def test_unusual_spend_of_a_key_is_measured_by_its_own_hours(cast: Cast, key: ApiKey, model: Model) -> None:
-    """The organization's other calls are much dearer, and say nothing of what is ordinary for this key."""
-    other = issue(project=cast.project, name="server", actor=cast.ada).api_key
-    rule(cast, RuleKind.SPEND_ANOMALY, amount_nano=USD // 10, thresholds=[300], api_key=key)
-    now = timezone.now()
-    for hours in range(2, 16):
-        for each, tokens in ((key, 100_000), (other, 10_000_000)):
-            use(
-                each,
-                model.name,
-                started_at=now - timedelta(hours=hours),
-                price_at=now,
-                prompt_tokens=tokens,
-                completion_tokens=0,
-            )
-    use(key, model.name, started_at=now - timedelta(minutes=4), price_at=now, **CALL)
-    assert evaluate_all(now=now) == 1
-    assert "10.0 times an ordinary hour" in Alert.objects.get().title
-
-
 def test_failing_calls_are_told_from_twenty_calls_on(cast: Cast, key: ApiKey, model: Model) -> None:
     rule(cast, RuleKind.FAILURES, thresholds=[20])
     now = timezone.now()
@@ -253,39 +213,6 @@ def test_mail_goes_once_to_those_who_can_act(
     assert f"/o/{cast.organization.slug}/alerts" in str(mail.outbox[0].body)
 
 
-def test_mail_of_unusual_spend_tells_the_hour_the_ordinary_one_and_what_to_do(cast: Cast) -> None:
-    watch = rule(cast, RuleKind.SPEND_ANOMALY, amount_nano=USD // 10, thresholds=[300])
-    organization = watch.organization
-    organization.time_zone = "Europe/Berlin"
-    organization.save()
-    User.objects.filter(id=cast.dee.id).update(language="de")
-    facts = {"spent": "0.440000000", "ordinary": "0.040000000", "currency": "USD", "threshold_percent": 300}
-    span = {"spent_from": "2026-11-30T23:10:00+00:00", "spent_until": "2026-12-01T00:10:00+00:00"}
-    window = datetime(2026, 12, 1, tzinfo=UTC)
-    alert = services.raise_alert(rule=watch, threshold=300, window_start=window, facts={**facts, **span})
-    assert alert is not None
-    mail.outbox.clear()
-    services.send_mail(alert.id)
-    english, german = mail.outbox
-    says = (
-        (
-            english,
-            "Spent from 00:10 to 01:10 on 1 December 2026 (Europe/Berlin): $0.44 (organization).",
-            "Revoke a key",
-        ),
-        (english, "An ordinary hour: $0.04,", "set a limit."),
-        (german, "Ausgegeben von 00:10 bis 01:10 Uhr am 1. Dezember 2026 (Europe/Berlin): 0,44\xa0$", "Widerrufen Sie"),
-        (german, "Eine gewöhnliche Stunde: 0,04\xa0$,", "setzen Sie ein Limit."),
-    )
-    for message, figures, advice in says:
-        for text in (str(message.body), str(message.alternatives[0][0])):
-            assert figures in text
-            assert advice in text
-            assert f"/o/{organization.slug}/usage?days=1" in text
-        # The subject has said it.
-        assert message.subject not in message.body
-
-
 def test_mail_that_fails_is_found_again(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
     rule(cast, RuleKind.CREDIT, amount_nano=100 * USD)
     now = timezone.now()
@@ -320,70 +247,6 @@ class TestSignatures:
         settings.SECRET_KEY = "another secret key, of at least 32 characters"
         with pytest.raises(SealBroken):
             unseal(sealed)
-
-
-class TestTargets:
-    @pytest.mark.parametrize(
-        "address",
-        [
-            "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",
-            "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1", "fd00::1", "ff02::1", "::ffff:127.0.0.1",
-            "64:ff9b::7f00:1", "2002:7f00:1::", "2001:db8::1", "192.0.2.1", "198.18.0.1",
-        ],
-    )  # fmt: skip
-    def test_no_private_address_is_public(self, address: str) -> None:
-        assert not is_public(ip_address(address))
-
-    @pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822"])
-    def test_others_are(self, address: str) -> None:
-        assert is_public(ip_address(address))
-
-    @pytest.mark.parametrize(
-        "url",
-        [
-            "http://example.com/", "ftp://example.com/", "https://", "https://user:secret@example.com/",
-            "https://example.com:0/", "https://example.com:99999/", "//example.com", "javascript:alert(1)",
-        ],
-    )  # fmt: skip
-    def test_odd_addresses_are_refused(self, url: str) -> None:
-        with pytest.raises(TargetRefused):
-            check_url(url, allow_private=False)
-
-    @pytest.mark.parametrize(
-        "host", ["localhost", "127.0.0.1", "127.1", "2130706433", "0x7f000001", "[::1]", "[::ffff:127.0.0.1]", "0"]
-    )
-    def test_this_machine_is_refused_however_it_is_written(self, host: str) -> None:
-        with pytest.raises(TargetRefused):
-            resolve(check_url(f"https://{host}/", allow_private=False), allow_private=False)
-
-    def test_a_name_with_one_private_address_among_public_ones_is_refused(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        found = [(2, 1, 6, "", (address, 443)) for address in ("93.184.216.34", "10.0.0.1")]
-        monkeypatch.setattr(outbound.socket, "getaddrinfo", lambda *_, **__: found)
-        with pytest.raises(TargetRefused, match="private network"):
-            resolve(check_url("https://rebind.example.com/", allow_private=False), allow_private=False)
-
-    def test_the_connection_goes_to_the_address_that_was_checked(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A name that resolves differently a moment later changes nothing: it is asked once."""
-        asked: list[str] = []
-        dialled: list[Any] = []
-
-        def getaddrinfo(host: str, *_: Any, **__: Any) -> list[Any]:
-            asked.append(host)
-            return [(2, 1, 6, "", ("93.184.216.34" if len(asked) == 1 else "127.0.0.1", 443))]
-
-        def connect(self: Any, where: Any) -> None:
-            dialled.append(where)
-            raise ConnectionRefusedError(111, "Connection refused")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(outbound.socket, "getaddrinfo", getaddrinfo)
-            patch.setattr(outbound.socket.socket, "connect", connect)
-            outcome = outbound.post("https://rebind.example.com/", b"{}", {}, allow_private=False)
-        assert outcome.error == "No connection: Connection refused"
-        assert asked == ["rebind.example.com"]
-        assert dialled == [("93.184.216.34", 443)]
 
 
 class Receiver(http.server.ThreadingHTTPServer):
