@@ -165,15 +165,22 @@ class TransferSerializer(serializers.Serializer[Any]):
     member_id = serializers.IntegerField(help_text="Who becomes the owner; the caller becomes an admin.")
 
 
+class ReasonField(serializers.CharField):
+    """Words of whoever acts, which may be left out."""
+
+    def __init__(self, help_text: str = "Kept in the audit log.") -> None:
+        super().__init__(
+            required=False,
+            allow_blank=True,
+            default="",
+            max_length=500,
+            validators=[refuse_invisible],
+            help_text=help_text,
+        )
+
+
 class ReasonSerializer(serializers.Serializer[Any]):
-    reason = serializers.CharField(
-        required=False,
-        allow_blank=True,
-        default="",
-        max_length=500,
-        validators=[refuse_invisible],
-        help_text="Kept in the audit log.",
-    )
+    reason = ReasonField()
 
 
 class ProjectSerializer(serializers.Serializer[Any]):

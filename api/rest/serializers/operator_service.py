@@ -6,12 +6,11 @@ from typing import Any
 
 from rest_framework import serializers
 
-from api.rest.serializers.access import AuditEventSerializer, AuditQuery
+from api.rest.serializers.access import AuditEventSerializer, AuditQuery, ReasonField
 from api.rest.serializers.money import NanoField
 from billing.reconciliation.comparison import Comparison
 from portal.audit.selectors import SERVICE_SUBJECTS
 from portal.operations.selectors import GROUPS, RANGES
-from portal.plain_text import refuse_invisible
 
 
 class OperationsQuery(serializers.Serializer[Any]):
@@ -173,14 +172,7 @@ class ReconciliationSerializer(serializers.Serializer[Any]):
 
 class NewCloseSerializer(serializers.Serializer[Any]):
     period = serializers.CharField(max_length=7, help_text="YYYY-MM, in UTC.")
-    waiver = serializers.CharField(
-        required=False,
-        allow_blank=True,
-        default="",
-        max_length=500,
-        validators=[refuse_invisible],
-        help_text="Why unmatched calls are accepted.",
-    )
+    waiver = ReasonField(help_text="Why unmatched calls are accepted.")
 
 
 class KeptSerializer(serializers.Serializer[Any]):

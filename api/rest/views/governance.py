@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.rest.base import ManagementView, PageQuery, by_id, check_form, page, page_of, read_body, read_query
-from api.rest.serializers.access import AuditEventSerializer, AuditQuery
+from api.rest.serializers.access import AuditEventSerializer, AuditQuery, ReasonField
 from api.rest.views.scopes import offered, scope_value
 from billing.money import to_decimal
 from portal import access
@@ -24,7 +24,6 @@ from portal.audit.views import file_response
 from portal.catalog.selectors import published_models
 from portal.organizations.selectors import members_of
 from portal.permissions import Permission
-from portal.plain_text import refuse_invisible
 from portal.quotas import selectors, services
 from portal.quotas.forms import CHOICES, QuotaForm
 from portal.quotas.replay import replay_week
@@ -78,14 +77,7 @@ class NewLimitSerializer(serializers.Serializer[Any]):
     mode = serializers.ChoiceField(
         ["hard", "soft", "shadow"], required=False, default="hard", help_text="Refuse, alert, or only log."
     )
-    reason = serializers.CharField(
-        required=False,
-        allow_blank=True,
-        default="",
-        max_length=500,
-        validators=[refuse_invisible],
-        help_text="Kept in the audit log.",
-    )
+    reason = ReasonField()
 
 
 class Limits(ManagementView):
