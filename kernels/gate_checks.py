@@ -136,26 +136,40 @@ def delta_step() -> str:
 def delta_chunk() -> str:
     import torch
 
-    from kernels.gated_delta_rule.chunk import chunked
-    from kernels.gated_delta_rule.reference import chunked_ragged, normalise
+    from kernels.gated_delta_rule import reference
+    from kernels.gated_delta_rule.chunk import chunked, gates
+    from kernels.gated_delta_rule.reference import normalise
+    from kernels.ragged import make_ragged
     from kernels.testing import assert_close, assert_same_bits
 
     lengths = (64, 1, 129, 300)
-    starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32, device=DEVICE)
-    tokens = sum(lengths)
+    tokens, heads = sum(lengths), 48
     q, k = (x.contiguous() for x in normalise(*torch.randn(2, tokens, 16, 128, device=DEVICE)))
-    v, state = torch.randn(tokens, 48, 128, device=DEVICE), torch.randn(4, 48, 128, 128, device=DEVICE) * 0.1
-    g, beta = -torch.rand(tokens, 48, device=DEVICE), torch.rand(tokens, 48, device=DEVICE)
-    o, last = chunked(q, k, v, g, beta, state, starts)
-    q64, k64, v64, g64, beta64, state64 = (x.double() for x in (q, k, v, g, beta, state))
-    wide = chunked_ragged(q64, k64, v64, g64, beta64, state64, starts)
-    assert_close(o, wide[0], relative=1e-2, what="outputs")
-    assert_close(last, wide[1], relative=1e-2, what="states")
-    rows = slice(int(starts[2]), int(starts[3]))
-    ends = torch.tensor([0, 129], device=DEVICE, dtype=torch.int32)
-    alone = chunked(q[rows], k[rows], v[rows], g[rows], beta[rows], state[2:3], ends)
-    assert_same_bits(alone[0], o[rows].contiguous(), what="a sequence alone")
-    return f"lengths {lengths} within 1e-2 of float64; a sequence's bits do not depend on company"
+    v, first = torch.randn(tokens, heads, 128, device=DEVICE), torch.randn(6, heads, 128, 128, device=DEVICE) * 0.1
+    small = torch.randn(tokens, 2 * heads, device=DEVICE) * 4.0
+    a_log, dt_bias = torch.rand(heads, device=DEVICE) - 3.0, torch.randn(heads, device=DEVICE)
+    g, beta = gates(small, a_log, dt_bias)
+    g64, beta64 = reference.gates(small[:, heads:].double(), small[:, :heads].double(), a_log, dt_bias)
+    assert_close(g, g64, relative=1e-6, what="g")
+    assert_close(beta, beta64, relative=1e-6, what="beta")
+    # The last sequence leaves its states after 64 and 256 rows in slots 4 and 5.
+    rows = make_ragged(lengths, range(4), [0] * 4, DEVICE, kept=[{}, {}, {}, {64: 4, 256: 5}])
+    state, wide = first.clone(), first.double()
+    o = chunked(q, k, v, g, beta, state, rows)
+    o_wide = reference.chunked_ragged(q.double(), k.double(), v.double(), g64, beta64, wide, rows)
+    assert_close(o, o_wide, relative=1e-2, what="outputs")
+    assert_close(state, wide, relative=1e-2, what="states")
+    # The last one alone, in two steps that meet where its state was kept.
+    alone, parts, begin = first.clone(), [], sum(lengths[:-1])
+    for length, position in ((256, 0), (44, 256)):
+        at = slice(begin + position, begin + position + length)
+        part = make_ragged([length], [3], [position], DEVICE)
+        parts.append(chunked(q[at], k[at], v[at], g[at], beta[at], alone, part))
+        if not position:
+            assert_same_bits(alone[3], state[5], what="a state kept inside a step")
+    assert_same_bits(torch.cat(parts), o[begin:].contiguous(), what="a sequence alone, in two steps")
+    assert_same_bits(alone[3], state[3], what="its last state")
+    return f"lengths {lengths} within 1e-2 of float64; bits of rows and states do not depend on company or cuts"
 
 
 def conv() -> str:
@@ -163,15 +177,17 @@ def conv() -> str:
 
     from kernels.causal_conv1d.conv import causal_conv1d
     from kernels.causal_conv1d.reference import causal_conv1d as expected
+    from kernels.ragged import make_ragged
     from kernels.testing import assert_close, assert_same_bits
 
-    starts = torch.tensor([0, 1, 3, 70], dtype=torch.int32, device=DEVICE)
-    x, weight = torch.randn(70, 10240, device=DEVICE), torch.randn(4, 10240, device=DEVICE)
-    history = torch.randn(3, 3, 10240, device=DEVICE)
-    y, kept = causal_conv1d(x, weight, history, starts)
-    y_expected, kept_expected = expected(x, weight, history, starts)
-    assert_close(y, y_expected, relative=1e-5)
-    assert_same_bits(kept, kept_expected)
+    lengths = (1, 2, 67, 128)
+    rows = make_ragged(lengths, [3, 0, 2, 1], [5, 64, 0, 128], DEVICE, kept=[{}, {}, {64: 4}, {64: 5, 128: 6}])
+    x, weight = torch.randn(sum(lengths), 10240, device=DEVICE), torch.randn(4, 10240, device=DEVICE)
+    for dtype in (torch.float32, torch.bfloat16):
+        ring = torch.randn(7, 8, 10240, device=DEVICE).to(dtype)
+        theirs = ring.clone()
+        assert_close(causal_conv1d(x, weight, ring, rows), expected(x, weight, theirs, rows), relative=1e-5)
+        assert_same_bits(ring, theirs)
     return "ragged sequences within 1e-5; kept inputs equal in bits"
 
 

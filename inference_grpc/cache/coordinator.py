@@ -3,7 +3,8 @@
 A model with recurrent state needs more than pages: a running sequence has a state slot, and a prefix can be gone on
 from only where a state was kept for exactly its length. Two positions of a prompt are worth a state, each at a multiple
 of `block_tokens`: its end, where a conversation goes on; and where it leaves a text that was met before, since others
-will leave it there too (a shared system prompt gets its state when it is met the second time).
+will leave it there too (a shared system prompt gets its state when it is met the second time). The step that comes past
+such a position writes the state there to a slot taken beforehand; the state is found once that step is done.
 
 A sequence that must give its memory back leaves it in host memory where there is room, and goes on from there; else it
 computes its tokens again. Kept states that give way to newer ones go to host memory too.
@@ -206,8 +207,18 @@ class CacheCoordinator:
             if page_id != NO_PAGE and self._index.add(hashes[number], page_id):
                 self.pool.mark_findable(page_id)
         sequence.published = max(sequence.published, full)
-        if computed in sequence.checkpoints:
-            self._keep_state(sequence, self._hashes(sequence, computed // self.page_tokens)[-1])
+        for position, slot in sequence.kept_slots.items():
+            self._keep_state(hashes[position // self.page_tokens - 1], slot)
+        sequence.kept_slots = {}
+
+    def keep_states(self, sequence: Sequence, end: int) -> dict[int, int]:
+        """Slots for the states that a step up to `end` comes past, by position; the last ones where there are few."""
+        for position in reversed(sequence.checkpoints):
+            if sequence.computed < position <= end and self.slots.available:
+                digest = self._hashes(sequence, position // self.page_tokens)[-1]
+                if self.slots.find(digest) is None and not self.host.has(digest):
+                    sequence.kept_slots[position] = self._take_slot()
+        return dict(sequence.kept_slots)
 
     def accept(self, sequence: Sequence, count: int) -> None:
         """The first `count` drafts of the step were the tokens that were drawn: what was computed for them is final
@@ -254,12 +265,12 @@ class CacheCoordinator:
         self.pool.release(reversed(held(sequence.page_ids)))
         self.stale.release(sequence)
         if sequence.state_slot is not None:
-            for slot in (sequence.state_slot, *sequence.draft_slots):
+            for slot in _slots(sequence):
                 self.slots.release(slot)
         self.host.give_back(held(sequence.host_pages), sequence.host_state, held(sequence.host_three_bit))
         sequence.page_ids, sequence.host_pages, sequence.host_three_bit, sequence.draft_slots = [], [], [], []
         sequence.state_slot = sequence.host_state = None
-        sequence.checkpoints = []
+        sequence.checkpoints, sequence.kept_slots = [], {}
         sequence.published = sequence.computed = sequence.fp8_from = 0
 
     def forget_prefixes(self) -> None:
@@ -274,9 +285,7 @@ class CacheCoordinator:
         """Raises AssertionError unless free + held + cached = all, and the counts are those of the holders."""
         holders = list(holders)
         self.pool.check_integrity()
-        self.slots.check_integrity(
-            [slot for s in holders if s.state_slot is not None for slot in (s.state_slot, *s.draft_slots)]
-        )
+        self.slots.check_integrity([slot for s in holders if s.state_slot is not None for slot in _slots(s)])
         self.host.check_integrity(
             [place for s in holders for place in held(s.host_pages)],
             [s.host_state for s in holders if s.host_state is not None],
@@ -395,15 +404,13 @@ class CacheCoordinator:
         if place is not None:
             self._moves.append(Move("state", slot, place, "to_host"))
 
-    def _keep_state(self, sequence: Sequence, digest: bytes) -> None:
+    def _keep_state(self, digest: bytes, slot: int) -> None:
+        """Let a state be found that was just written; another sequence of the step may have kept the same one."""
         # A state whose pages another sequence made findable is as good: the text is the same.
-        if self._index.find(digest) is None:
-            return
-        assert sequence.state_slot is not None
-        if self.slots.find(digest) is not None or self.host.has(digest) or not self.slots.available:
-            return
-        self._make_slot_free()
-        self._moves.append(Move("state", sequence.state_slot, self.slots.keep(digest)))
+        if self._index.find(digest) is None or self.slots.find(digest) is not None or self.host.has(digest):
+            self.slots.release(slot)
+        else:
+            self.slots.keep(digest, slot)
 
     def _hashes(self, sequence: Sequence, pages: int) -> list[bytes]:
         """Of its first full pages, at least `pages` of them. Tokens are only appended, so they stay good."""
@@ -420,6 +427,12 @@ class CacheCoordinator:
             self.slots.forget(digest)
             self.host.forget(digest)
         return page_ids
+
+
+def _slots(sequence: Sequence) -> list[int]:
+    """All that it holds while it runs."""
+    assert sequence.state_slot is not None
+    return [sequence.state_slot, *sequence.draft_slots, *sequence.kept_slots.values()]
 
 
 def _check_counts(kind: str, pool: PagePool, page_ids: list[int]) -> None:

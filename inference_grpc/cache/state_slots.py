@@ -1,4 +1,4 @@
-"""Slots of recurrent state: free, held by one running sequence, or kept as the state at the end of some prefix.
+"""Slots of recurrent state: free, held by one sequence, or kept as the state at the end of some prefix.
 
 A kept state is found by the hash of the last page before it. It is never shared: whoever finds it gets a copy in a slot
 of its own. Kept states give way, the longest unused first, when a running sequence or a newer state needs the slot.
@@ -45,7 +45,7 @@ class StateSlots:
         return digest, slot
 
     def take(self) -> int:
-        """A slot for a running sequence. The caller has made room."""
+        """A slot for a running sequence, or for a state that its next step will write. The caller has made room."""
         slot = self._free.popleft()
         self._held.add(slot)
         return slot
@@ -64,11 +64,10 @@ class StateSlots:
         self._kept.move_to_end(digest)
         return self._kept[digest]
 
-    def keep(self, digest: bytes) -> int:
-        """A slot to copy a state into that is not kept yet. The caller has made room."""
-        slot = self._free.popleft()
+    def keep(self, digest: bytes, slot: int) -> None:
+        """A held slot has the state at the end of a prefix, of which none is kept yet."""
+        self._held.remove(slot)
         self._kept[digest] = slot
-        return slot
 
     def forget(self, digest: bytes) -> None:
         """Its prefix cannot be found any more."""

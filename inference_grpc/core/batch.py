@@ -18,6 +18,8 @@ class Chunk:
     count: int
     # The scheduler: further choices of the request, which begin with this chunk's last row.
     forks: tuple[Sequence, ...] = ()
+    # The scheduler: positions within it, each a whole number of blocks, at which the state goes to a slot too.
+    kept: dict[int, int] = field(default_factory=dict)
     # The scheduler: how many drafts of the tokens after it have room in this step.
     room: int = 0
     # The drafter: the drafts, computed in the same step as rows of their own and kept as far as they prove right.

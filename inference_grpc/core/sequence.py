@@ -70,8 +70,9 @@ class Sequence:
     host_pages: list[int] = field(default_factory=list)
     host_three_bit: list[int] = field(default_factory=list)
     host_state: int | None = None
-    # The coordinator: positions at which chunks of it must end because the state there is to be kept.
+    # The coordinator: positions at which the state is to be kept, and the slots for those of the step under way.
     checkpoints: list[int] = field(default_factory=list)
+    kept_slots: dict[int, int] = field(default_factory=dict)
     # The scheduler: the prompt has been computed once, or never will be; the step at which it was submitted.
     prompt_done: bool = False
     waits_since: int = 0

@@ -113,6 +113,9 @@ class Scheduler:
             if admitted is None:
                 break
             budget -= self._add_prefill(chunks, admitted, budget)
+        for chunk in chunks[decoding:]:
+            # After all that may be admitted: a state is kept where no running sequence wants the slot.
+            chunk.kept = self._cache.keep_states(chunk.sequence, chunk.end)
         self._waiting.charge_step(chunks)
         return Batch(chunks, self._cache.take_moves())
 
@@ -170,7 +173,7 @@ class Scheduler:
     def _add_prefill(self, chunks: list[Chunk], sequence: Sequence, budget: int) -> int:
         """Its next chunk, as long as the budget and its blocks allow; returns the tokens of it, 0 if none."""
         room = len(sequence.page_ids) * self._cache.page_tokens  # for all that is known, where the cache has one stage
-        end = min(sequence.computed + budget, len(sequence.token_ids), room, *_ahead(sequence))
+        end = min(sequence.computed + budget, len(sequence.token_ids), room)
         blocks_end = sequence.prompt_tokens // self._block_tokens * self._block_tokens
         if end < blocks_end:
             end = end // self._block_tokens * self._block_tokens
@@ -228,11 +231,6 @@ class Scheduler:
 
 def _importance(sequence: Sequence) -> tuple[int, int]:
     return -sequence.priority, sequence.arrival
-
-
-def _ahead(sequence: Sequence) -> list[int]:
-    """Where its chunks must end because the state there is to be kept."""
-    return [position for position in sequence.checkpoints if position > sequence.computed]
 
 
 class _FairQueue:

@@ -110,7 +110,9 @@ def gated_delta_net(
         extended = torch.cat([pool.conv[_slot(chunk)], inputs[rows]])
         taps = [extended[tap : tap + chunk.count] for tap in range(CONV_TAPS)]
         convolved[rows] = _convolve(taps, weights.conv)
-        pool.conv[_slot(chunk)] = extended[chunk.count :]
+        for position, slot in [(chunk.end, _slot(chunk)), *chunk.kept.items()]:
+            row = position - chunk.start
+            pool.conv[slot] = extended[row : row + CONV_TAPS - 1]
 
     heads = slice(config.value_heads)
     data = _split(convolved, g[:, heads], decay[:, heads], beta[:, heads], config)
@@ -118,7 +120,7 @@ def gated_delta_net(
     for each in rounds:
         out[each.rows], pool.state[each.write] = _step(data.part(each.rows), pool.state[each.read])
     for chunk, rows in longer:
-        out[rows] = _advance(data.part(rows), chunk, pool.state[_slot(chunk)])
+        out[rows] = _advance(data.part(rows), chunk, pool.state)
     normed = gated_norm(out, z, weights.norm, config.norm_epsilon)
     return weights.out_projection(normed.view(x.shape[0], -1))
 
@@ -158,9 +160,11 @@ def _split(
     return _Rows(q.repeat_interleave(shared, 1), k.repeat_interleave(shared, 1), v, g, decay, beta)
 
 
-def _advance(data: _Rows, chunk: Chunk, state: torch.Tensor) -> torch.Tensor:
-    """Outputs of one sequence's rows, in order; `state` [heads, K, V] is brought forward in place."""
+def _advance(data: _Rows, chunk: Chunk, states: torch.Tensor) -> torch.Tensor:
+    """Outputs of one sequence's rows, in order; its state in `states` [slots, heads, K, V] is brought forward in
+    place."""
     outputs: list[torch.Tensor] = []
+    state = states[_slot(chunk)]
     blocks_end = chunk.sequence.prompt_tokens // CHUNK * CHUNK
     row = 0
     while row < chunk.count:
@@ -168,11 +172,13 @@ def _advance(data: _Rows, chunk: Chunk, state: torch.Tensor) -> torch.Tensor:
         whole = (min(blocks_end, chunk.end) - position) // CHUNK * CHUNK
         if position % CHUNK == 0 and whole > 0:
             part = data.part(slice(row, row + whole))
-            output, states = chunked(
+            output, after = chunked(
                 part.q[None], part.k[None], part.v[None], part.g[None], part.beta[None], state[None]
             )
             outputs.append(output[0])
-            state.copy_(states[0, -1])
+            for kept, slot in chunk.kept.items():
+                states[slot] = after[0, (kept - position) // CHUNK - 1]
+            state.copy_(after[0, -1])
             row += whole
         else:
             output, new = _step(data.part(slice(row, row + 1)), state[None])

@@ -292,6 +292,8 @@ class HybridModel:
             before[rows.start] = self._carried[slot] if chunk.start else 0.0
             if chunk.count > 1:
                 self._carried[slot] = normed[rows.stop - 1]
+            for position, kept_slot in chunk.kept.items():
+                self._carried[kept_slot] = normed[rows.start + position - chunk.start - 1]
         for each in rounds:
             self._carried[each.write] = normed[each.rows]
         layer_input = self._mtp_input(embedded, before, mtp)

@@ -59,8 +59,9 @@ class Model(Protocol):
         """Whether this machine's kernels keep rows apart; milliseconds, asked once at start."""
 
     def forward(self, batch: Batch) -> torch.Tensor:
-        """One step: does the moves, writes the keys and values of every chunk, brings states forward, returns logits of
-        the last row of each chunk that samples and of the rows of its drafts, in order.
+        """One step: does the moves, writes the keys and values of every chunk, brings states forward, keeps those that
+        a chunk asks for, returns logits of the last row of each chunk that samples and of the rows of its drafts, in
+        order.
 
         float32 [rows of `batch.ends`, vocabulary], free for the caller to change. A row's bits depend on its own
         sequence only: not on the neighbours, the chunk borders (at multiples of `block_tokens`), the page ids or

@@ -11,7 +11,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-CHUNK = 64
+from kernels.ragged import BLOCK, Ragged
+
+CHUNK = BLOCK
 
 
 def normalise(q: torch.Tensor, k: torch.Tensor, eps: float = 1e-6) -> tuple[torch.Tensor, torch.Tensor]:
@@ -172,19 +174,18 @@ def chunked_ragged(
     g: torch.Tensor,
     beta: torch.Tensor,
     state: torch.Tensor,
-    starts: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """`chunked` over sequences packed one after another: q, k [T, HK, K], v [T, H, V], g, beta [T, H], state [B, H,
-    K, V],
-    starts [B + 1]. Returns o [T, H, V] and the last states."""
-    o, last = torch.empty_like(v), state.clone()
-    for b in range(state.shape[0]):
-        begin, end = int(starts[b]), int(starts[b + 1])
-        if begin == end:
+    rows: Ragged,
+) -> torch.Tensor:
+    """`chunked` over sequences packed one after another: q, k [T, HK, K], v [T, H, V], g, beta [T, H]; state [slots,
+    H, K, V] is read and written in place, at each stop. Returns o [T, H, V]."""
+    o = torch.empty_like(v)
+    for part in rows.parts():
+        at = part.rows
+        if at.start == at.stop:
             continue
-        rows = slice(begin, end)
-        out, states = chunked(
-            q[None, rows], k[None, rows], v[None, rows], g[None, rows], beta[None, rows], state[b : b + 1]
-        )
-        o[rows], last[b] = out[0].to(o.dtype), states[0, -1]
-    return o, last
+        own = state[part.slot, None]
+        out, states = chunked(q[None, at], k[None, at], v[None, at], g[None, at], beta[None, at], own)
+        o[at] = out[0].to(o.dtype)
+        for end, slot in part.stops:
+            state[slot] = states[0, -(-end // CHUNK) - 1]
+    return o

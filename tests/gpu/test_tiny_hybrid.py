@@ -45,8 +45,9 @@ def test_a_shape_that_no_kernel_takes_goes_the_plain_way(tmp_path: Path, recipe:
 
 def test_chunked_heads_of_another_size_are_refused() -> None:
     from kernels.gated_delta_rule.chunk import chunked
+    from kernels.ragged import make_ragged
 
     rows, state = torch.zeros(4, 2, 32, device="cuda"), torch.zeros(1, 2, 32, 32, device="cuda")
-    starts = torch.tensor([0, 4], dtype=torch.int32, device="cuda")
+    at = make_ragged([4], [0], [0], "cuda")
     with pytest.raises(ValueError, match=r"not \[32, 32\]"):
-        chunked(rows, rows, rows, rows[..., 0], rows[..., 0], state, starts)
+        chunked(rows, rows, rows, rows[..., 0], rows[..., 0], state, at)

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 
+from kernels.ragged import make_ragged
 from kernels.testing import assert_close, assert_same_bits
 
 INTERPRETED = not torch.cuda.is_available()
@@ -60,19 +61,20 @@ def test_rotary(device, tokens, heads, size, dims):
     assert_close(rotary(x, positions, cos, sin), expected(x, positions, cos, sin), relative=1e-6)
 
 
-@pytest.mark.parametrize("lengths", [[1], [2, 0, 3], [17, 1, 63]])
+@pytest.mark.parametrize("lengths", [[1], [2, 0, 3], [17, 1, 63], [5, 70], [64, 129]])
 def test_causal_conv_of_ragged_sequences(device, lengths):
     from kernels.causal_conv1d.conv import causal_conv1d
     from kernels.causal_conv1d.reference import causal_conv1d as expected
 
-    channels = 130
-    starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32, device=device)
+    channels, count = 130, len(lengths)
+    # Slots out of order; a long sequence leaves its inputs after 64 rows in the last slot.
+    slots, positions = list(range(count))[::-1], [64 * n + n for n in range(count)]
+    rows = make_ragged(lengths, slots, positions, device, kept=[{64: count} if n > 64 else {} for n in lengths])
     x = torch.randn(sum(lengths), channels, device=device)
-    weight, history = torch.randn(4, channels, device=device), torch.randn(len(lengths), 3, channels, device=device)
-    y, kept = causal_conv1d(x, weight, history, starts)
-    y_expected, kept_expected = expected(x, weight, history, starts)
-    assert_close(y, y_expected, relative=1e-5)
-    assert_same_bits(kept, kept_expected)
+    weight, ring = torch.randn(4, channels, device=device), torch.randn(count + 1, 8, channels, device=device)
+    theirs = ring.clone()
+    assert_close(causal_conv1d(x, weight, ring, rows), expected(x, weight, theirs, rows), relative=1e-5)
+    assert_same_bits(ring, theirs)
 
 
 def test_convolution_with_normalised_heads_of_rows_that_lie_apart(device):
@@ -82,14 +84,15 @@ def test_convolution_with_normalised_heads_of_rows_that_lie_apart(device):
 
     heads, size, lengths = 2, 32, [17, 1, 35]
     channels = 2 * heads * size + 96
-    starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32, device=device)
+    rows = make_ragged(lengths, [2, 0, 1], [0, 64, 128], device)
     wide = torch.randn(sum(lengths), channels + 50, device=device)
-    weight, history = torch.randn(4, channels, device=device), torch.randn(3, 3, channels, device=device)
-    y, kept = causal_conv1d(wide, weight, history, starts, heads=(heads, size))
-    y_expected, kept_expected = expected(wide[:, :channels].contiguous(), weight, history, starts)
+    weight, ring = torch.randn(4, channels, device=device), torch.randn(3, 8, channels, device=device)
+    theirs = ring.clone()
+    y = causal_conv1d(wide, weight, ring, rows, heads=(heads, size))
+    y_expected = expected(wide[:, :channels].contiguous(), weight, theirs, rows)
     q, k = normalise(*y_expected[:, : 2 * heads * size].unflatten(1, (2, heads, size)).unbind(1))
     assert_close(y, torch.cat([q.flatten(1), k.flatten(1), y_expected[:, 2 * heads * size :]], 1), relative=1e-5)
-    assert_same_bits(kept, kept_expected)
+    assert_same_bits(ring, theirs)
 
 
 def gdn_inputs(device, batch, tokens, key_heads, heads, size, gate=1.0):
@@ -125,14 +128,30 @@ def test_chunked_prefill_of_ragged_sequences(device, lengths, gate):
     from kernels.gated_delta_rule.reference import chunked_ragged
 
     q, k, v, g, beta = (x[0].contiguous() for x in gdn_inputs(device, 1, sum(lengths), 1, 2, 32, gate))
-    starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32, device=device)
-    state = torch.randn(len(lengths), 2, 32, 32, device=device)
-    o, last = chunked(q, k, v, g, beta, state, starts)
-    o_expected, last_expected = chunked_ragged(*(x.double() for x in (q, k, v, g, beta, state)), starts)
+    count = len(lengths)
+    kept = [{64: count} if length > 64 else {} for length in lengths]
+    rows = make_ragged(lengths, list(range(count))[::-1], [0] * count, device, kept=kept)
+    state = torch.randn(count + 1, 2, 32, 32, device=device)
+    theirs = state.double()
+    o = chunked(q, k, v, g, beta, state, rows)
+    o_expected = chunked_ragged(*(x.double() for x in (q, k, v, g, beta)), theirs, rows)
     # Sums of g near -1000 are known to 1e-4 in float32, and their differences stand in an exponent.
     tolerance = (2e-5 if gate <= 1 else 3e-4) if INTERPRETED else 1e-2  # bfloat16 factors
     assert_close(o, o_expected, relative=tolerance)
-    assert_close(last, last_expected, relative=tolerance)
+    assert_close(state, theirs, relative=tolerance)
+
+
+def test_gates_of_rows_that_lie_apart(device):
+    from kernels.gated_delta_rule.chunk import gates
+    from kernels.gated_delta_rule.reference import gates as expected
+
+    heads = 6
+    wide = torch.randn(5, 4 * heads, device=device) * 20.0
+    a_log, dt_bias = torch.rand(heads, device=device), torch.randn(heads, device=device)
+    small = wide[:, 2 * heads :]
+    theirs = expected(small[:, heads:].double(), small[:, :heads].double(), a_log, dt_bias)
+    for mine, other in zip(gates(small, a_log, dt_bias), theirs, strict=True):
+        torch.testing.assert_close(mine.double(), other, rtol=2e-6, atol=1e-30)
 
 
 @pytest.mark.parametrize(("positions", "rows"), [([0], 1), ([63, 200], 1), ([126, 40], 3)])

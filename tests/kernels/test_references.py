@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kernels.ragged import make_ragged
 from kernels.testing import assert_close, assert_same_bits, poisoned
 
 
@@ -125,12 +126,13 @@ def test_a_ring_too_small_for_the_drafts_is_refused():
 def test_a_sequence_convolved_in_two_parts_equals_the_whole(cut):
     from kernels.causal_conv1d.reference import causal_conv1d
 
-    x, weight, history = torch.randn(9, 5), torch.randn(4, 5), torch.zeros(1, 3, 5)
-    whole, end = causal_conv1d(x, weight, history, torch.tensor([0, 9]))
-    first, kept = causal_conv1d(x[:cut], weight, history, torch.tensor([0, cut]))
-    second, last = causal_conv1d(x[cut:], weight, kept, torch.tensor([0, 9 - cut]))
+    x, weight, rings = torch.randn(9, 5), torch.randn(4, 5), torch.zeros(2, 1, 8, 5)
+    whole = causal_conv1d(x, weight, rings[0], make_ragged([9], [0], [0]))
+    first = causal_conv1d(x[:cut], weight, rings[1], make_ragged([cut], [0], [0]))
+    second = causal_conv1d(x[cut:], weight, rings[1], make_ragged([9 - cut], [0], [cut]))
     assert_same_bits(torch.cat([first, second]), whole)
-    assert_same_bits(last, end)
+    last = (torch.arange(3) + 6) % 8
+    assert_same_bits(rings[1, 0, last], rings[0, 0, last])
 
 
 def test_block_norms_are_zero_centred_and_the_gated_one_is_not():

@@ -16,15 +16,16 @@ from inference_grpc.model.cuda.matrices import steady_product
 from inference_grpc.model.cuda.memory import DeviceMemory, gather, write_rows
 from inference_grpc.model.cuda.staged import StagedChunk, staged_chunk
 from inference_grpc.model.cuda.weights import AttentionMatrices, DeltaMatrices, DeviceWeights
-from inference_grpc.model.hybrid_config import CONV_TAPS, HybridConfig
+from inference_grpc.model.hybrid_config import HybridConfig
 from kernels.causal_conv1d import reference as conv_reference
-from kernels.gated_delta_rule.chunk import chunk_table, chunked
-from kernels.gated_delta_rule.reference import chunked_ragged, gated_norm, gates, normalise
-from kernels.hybrid_step import RING, AttentionLayer, DeltaLayer, DeltaMemory
+from kernels.gated_delta_rule import reference as delta_reference
+from kernels.gated_delta_rule.chunk import chunked, gates
+from kernels.hybrid_step import AttentionLayer, DeltaLayer, DeltaMemory
 from kernels.paged_attention.cache import PageMemory, PagePools
 from kernels.paged_attention.prefill import attend_flash, attend_masked
 from kernels.paged_attention.stage import Staging
 from kernels.paths import Choice
+from kernels.ragged import Ragged, make_ragged
 from kernels.rotary.reference import rotary
 from kernels.turboquant.reference import rotation
 from kernels.turboquant.rotate import constants, rotate
@@ -42,12 +43,7 @@ class RaggedPlan:
     offsets: torch.Tensor  # int64 [R]
     held: list[torch.Tensor]  # int64, a chunk: pages of everything up to its end, NO_PAGE where they are in three bits
     staged: list[StagedChunk]  # the chunks once more, where the cache has two stages
-    slots: torch.Tensor  # int64 [chunks]
-    starts: torch.Tensor  # int32 [chunks + 1]
-    before: torch.Tensor  # int64 [chunks, 3]: places in the ring of the inputs before each chunk
-    last: torch.Tensor  # int64 [chunks, 3]: places of its last inputs
-    longest: int
-    blocks: torch.Tensor  # int32 [.., 2]: rows of each block of the chunked rule
+    ragged: Ragged
     key_starts: torch.Tensor  # int32 [chunks + 1]: of everything up to each chunk's end, packed
     most_keys: int
 
@@ -55,43 +51,42 @@ class RaggedPlan:
 def make_ragged_plan(
     chunks: list[Chunk], page_tokens: int, device: torch.device, rule: Staging | None = None
 ) -> RaggedPlan:
+    def on_device(values: list[int], dtype: torch.dtype = torch.int64) -> torch.Tensor:
+        # Nobody waits: where sequences decode in the same step, the device is at it now.
+        return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
+
     token_ids: list[int] = []
     positions: list[int] = []
     pages: list[int] = []
-    starts, rows, held, slots = [0], [], [], []
+    start, rows, held, slots = 0, [], [], []
     for chunk in chunks:
         sequence = chunk.sequence
         assert sequence.state_slot is not None, "a running sequence of a model with state has a slot"
         token_ids += sequence.token_ids[chunk.start : chunk.end]
         positions += range(chunk.start, chunk.end)
         pages += [sequence.page_ids[p // page_tokens] for p in range(chunk.start, chunk.end)]
-        held.append(torch.tensor(sequence.page_ids[: -(-chunk.end // page_tokens)], device=device))
+        held.append(on_device(sequence.page_ids[: -(-chunk.end // page_tokens)]))
         slots.append(sequence.state_slot)
-        starts.append(len(token_ids))
-        rows.append(slice(starts[-2], starts[-1]))
+        rows.append(slice(start, start := len(token_ids)))
     ends = [chunk.end for chunk in chunks]
-    where = torch.tensor(positions, device=device)
-    back = torch.arange(1 - CONV_TAPS, 0, device=device)
-
-    def ring(ends: list[int]) -> torch.Tensor:
-        return (torch.tensor(ends, device=device)[:, None] + back) % RING
-
+    where = on_device(positions)
     return RaggedPlan(
         chunks=chunks,
         rows=rows,
-        token_ids=torch.tensor(token_ids, device=device),
+        token_ids=on_device(token_ids),
         positions=where,
-        pages=torch.tensor(pages, device=device),
+        pages=on_device(pages),
         offsets=where % page_tokens,
         held=held,
         staged=[staged_chunk(chunk, at, rule, device) for chunk, at in zip(chunks, rows, strict=True)] if rule else [],
-        slots=torch.tensor(slots, device=device),
-        starts=torch.tensor(starts, dtype=torch.int32, device=device),
-        before=ring([chunk.start for chunk in chunks]),
-        last=ring(ends),
-        longest=max(chunk.count for chunk in chunks),
-        blocks=chunk_table(starts, device),
-        key_starts=torch.tensor([0, *accumulate(ends)], dtype=torch.int32, device=device),
+        ragged=make_ragged(
+            [chunk.count for chunk in chunks],
+            slots,
+            [chunk.start for chunk in chunks],
+            device,
+            kept=[{at - chunk.start: slot for at, slot in chunk.kept.items()} for chunk in chunks],
+        ),
+        key_starts=on_device([0, *accumulate(ends)], torch.int32),
         most_keys=max(ends),
     )
 
@@ -136,7 +131,7 @@ class RaggedForward:
             change = held.down.product(held.gate_up.silu_mul(x))
         self._memory.count_saturated(plan.pages, plan.offsets)
         assert change is not None, "a model has layers"
-        ends = plan.starts[1:].long() - 1
+        ends = plan.ragged.starts[1:].long() - 1
         return self._weights.head.few(self._norm(h[ends] + change[ends], trunk.norm))
 
     def _add(
@@ -173,35 +168,27 @@ class RaggedForward:
         heads, channels, values = config.value_heads, config.conv_channels, config.value_channels
         mixed = held.inward.product(x)
         small = mixed[:, channels + values :] if held.gates is None else self._times(x.to(held.gates.dtype), held.gates)
-        g, beta = gates(small[:, heads:].float(), small[:, :heads].float(), layer.a_log, layer.dt_bias)
-        history = memory.ring[plan.slots[:, None], plan.before].float()
         z = mixed[:, channels : channels + values].view(rows, heads, config.value_size)
         if not self._is_chunked:
-            inputs = mixed[:, :channels].to(memory.ring.dtype).float()
-            convolved, kept = conv_reference.causal_conv1d(inputs, layer.conv, history, plan.starts)
-            q, k = normalise(*self._heads(convolved)[:2])
-            v = self._heads(convolved)[2]
-            out, last = chunked_ragged(q, k, v, g, beta, memory.state[plan.slots], plan.starts)
-            normed = gated_norm(out, z.float(), layer.norm, config.norm_epsilon)
+            b, a = torch.split(small.float(), heads, dim=1)
+            g, beta = delta_reference.gates(a, b, layer.a_log, layer.dt_bias)
+            convolved = conv_reference.causal_conv1d(mixed[:, :channels], layer.conv, memory.ring, plan.ragged)
+            q, k, v = self._heads(convolved)
+            q, k = delta_reference.normalise(q, k)
+            out = delta_reference.chunked_ragged(q, k, v, g, beta, memory.state, plan.ragged)
+            normed = delta_reference.gated_norm(out, z.float(), layer.norm, config.norm_epsilon)
         else:
             from kernels.causal_conv1d.conv import causal_conv1d
             from kernels.rms_norm.norm import gated_rms_norm
 
-            convolved, kept = causal_conv1d(
-                mixed,
-                layer.conv,
-                history,
-                plan.starts,
-                longest=plan.longest,
-                heads=(config.key_heads, config.key_size),
-                ring=memory.ring.dtype,
-                dtype=self._rows_type,
+            g, beta = gates(small, layer.a_log, layer.dt_bias)
+            qk_heads = config.key_heads, config.key_size
+            convolved = causal_conv1d(
+                mixed, layer.conv, memory.ring, plan.ragged, heads=qk_heads, dtype=self._rows_type
             )
             q, k, v = self._heads(convolved)
-            out, last = chunked(q, k, v, g, beta, memory.state[plan.slots], plan.starts, chunks=plan.blocks)
+            out = chunked(q, k, v, g, beta, memory.state, plan.ragged)
             normed = gated_rms_norm(out, z, layer.norm, config.norm_epsilon, dtype=self._rows_type)
-        memory.ring[plan.slots[:, None], plan.last] = kept.to(memory.ring.dtype)
-        memory.state[plan.slots] = last
         return held.outward.product(normed.view(rows, -1))
 
     def _heads(self, convolved: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -300,7 +287,9 @@ class RaggedForward:
                 )
                 for pool in (memory.keys, memory.values)
             )
-            attended = attend_flash(q, keys, values, plan.starts, plan.key_starts, plan.longest, plan.most_keys)
+            attended = attend_flash(
+                q, keys, values, plan.ragged.starts, plan.key_starts, plan.ragged.longest, plan.most_keys
+            )
         out = torch.empty(rows, config.heads * size, dtype=torch.bfloat16, device=device)
         leave_kernel[(rows, config.heads)](attended, mixed, sign, small, out, mixed.shape[1], num_warps=2, **shape)
         return out

@@ -42,8 +42,12 @@ class ShadowModel:
             else:
                 states = self._host_states if move.way == "from_host" else self._states
                 (self._host_states if move.way == "to_host" else self._states)[move.target] = states[move.source]
-        slots = [slot for chunk in batch.chunks for slot in (chunk.sequence.state_slot, *chunk.sequence.draft_slots)]
-        assert not self._has_state or len(slots) == len(set(slots)), "two sequences share a slot"
+        slots = [
+            slot
+            for chunk in batch.chunks
+            for slot in (chunk.sequence.state_slot, *chunk.sequence.draft_slots, *chunk.kept.values())
+        ]
+        assert not self._has_state or len(slots) == len(set(slots)), "two states share a slot"
         for chunk in batch.chunks:
             self._check_keys(chunk, chunk.start, chunk.start)
             if self._has_state:
@@ -76,6 +80,10 @@ class ShadowModel:
         assert in_blocks == min(chunk.start, blocks_end), "the state was not computed in the same blocks"
         assert chunk.end >= blocks_end or chunk.end % self._block_tokens == 0, "a chunk ends inside a block"
         self._states[slot] = tuple(chunk.sequence.token_ids[: chunk.end]), min(chunk.end, blocks_end)
+        for position, kept_slot in chunk.kept.items():
+            assert chunk.start < position <= min(chunk.end, blocks_end), "a state is kept that the step does not meet"
+            assert position % self._block_tokens == 0, "a state is kept inside a block"
+            self._states[kept_slot] = tuple(chunk.sequence.token_ids[:position]), position
         for number, draft_slot in enumerate(chunk.sequence.draft_slots[: len(chunk.drafts)], 1):
             self._states[draft_slot] = tuple(chunk.token_ids(0, chunk.end + number)), blocks_end
 

@@ -208,6 +208,40 @@ def test_a_shared_beginning_gets_its_state_when_it_is_met_the_second_time() -> N
     assert late.cached_tokens == 16
 
 
+def test_a_step_keeps_the_states_that_it_comes_past_without_a_cut() -> None:
+    world = World(state_slots=8, block_tokens=8, prefill_tokens=64)
+    beginning = list(range(16))
+    for n in (100, 200):
+        world.add([*beginning, *range(n, n + 16)])
+        (chunk,) = world.step().chunks
+        assert chunk.count == 32
+        world.run()
+    assert sorted(chunk.kept) == [16, 24, 32], "where it left the first text, and both of its ends"
+    assert len(set(chunk.kept.values())) == 3
+    world.cache.check_integrity([])
+
+
+def test_a_sequence_that_ends_in_its_first_step_gives_the_slots_for_kept_states_back() -> None:
+    world = World(state_slots=6, block_tokens=8, prefill_tokens=64)
+    sequence = world.add(list(range(24)))
+    assert sorted(world.scheduler.schedule().chunks[0].kept) == [16, 24]
+    world.cache.check_integrity([sequence])
+    assert world.cache.slots.held == 3
+    world.scheduler.remove(sequence)
+    assert world.cache.slots.held == world.cache.slots.kept == 0
+
+
+def test_a_state_is_kept_where_no_running_sequence_wants_the_slot() -> None:
+    world = World(state_slots=3, block_tokens=8, prefill_tokens=64)
+    for n in range(3):
+        world.add(list(range(100 * n, 100 * n + 20)))
+    assert [chunk.kept for chunk in world.step().chunks] == [{}, {}, {}]
+    world = World(state_slots=3, block_tokens=8, prefill_tokens=64)
+    for n in range(2):
+        world.add(list(range(100 * n, 100 * n + 24)))
+    assert [list(chunk.kept) for chunk in world.step().chunks] == [[24], []]
+
+
 def test_chunks_of_prompts_end_at_blocks_and_small_budgets_still_get_on() -> None:
     world = World(state_slots=4, block_tokens=8, prefill_tokens=3)
     long, short = world.add(list(range(30))), world.add(list(range(100, 105)))

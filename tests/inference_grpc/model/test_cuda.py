@@ -74,6 +74,16 @@ def test_the_plain_way_equals_transformers(folder: Path, token_ids: list[int], s
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_text_goes_on_from_a_state_kept_inside_a_chunk(folder: Path, token_ids: list[int]) -> None:
+    model = load(folder)
+    first = make_sequence(token_ids)
+    expected = model.forward(Batch([Chunk(first, 0, len(token_ids), kept={64: 2, 128: 3})]))[0]
+    for position, slot in ((64, 2), (128, 3)):
+        again = make_sequence(token_ids, slot=slot)
+        actual = model.forward(Batch([Chunk(again, position, len(token_ids) - position)]))[0]
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_several_sequences_of_one_step_equal_each_alone(folder: Path, token_ids: list[int]) -> None:
     model = load(folder)
     first, second = token_ids[:70], token_ids[70:100]

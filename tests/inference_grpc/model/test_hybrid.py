@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from inference_grpc.core.batch import Batch, Chunk
 from inference_grpc.model.hybrid import HybridModel
 from inference_grpc.model.linear import Numerics
+from inference_grpc.model.memory import StatePool
 from inference_grpc.model.tiny import write_tiny
 from tests.inference_grpc.model.hybrids import (
     in_chunks,
@@ -133,6 +134,18 @@ def test_logits_are_the_golden_ones(model: HybridModel, token_ids: list[int]) ->
     assert golden["token_ids"].tolist() == token_ids
     actual = token_by_token(model, token_ids[:130])[[0, 1, 63, 64, 129]]
     torch.testing.assert_close(actual, torch.from_numpy(golden["logits"]), **TOLERANCE)
+
+
+def test_states_kept_inside_a_chunk_have_the_bits_of_a_prompt_cut_there(
+    model: HybridModel, token_ids: list[int]
+) -> None:
+    whole, cut = make_sequence(token_ids), make_sequence(token_ids, first_page=20, slot=1)
+    model.forward(Batch([Chunk(whole, 0, len(token_ids), kept={64: 4, 128: 5})]))
+    for position, slot in ((64, 4), (128, 5)):
+        model.forward(Batch([Chunk(cut, position - 64, 64)]))
+        states = [pool for pool in model._pools if isinstance(pool, StatePool)]
+        kept = [part for pool in states for part in (pool.state, pool.conv)] + [model._carried]
+        assert all(torch.equal(part[slot], part[1]) for part in kept)
 
 
 # Whole blocks of 64, as the scheduler cuts them, and what is left at the end of the prompt.
