@@ -11,6 +11,7 @@ OPS = (
     "fp8",
     "gated_delta_rule",
     "nvfp4",
+    "page_spans",
     "paged_attention",
     "rms_norm",
     "rotary",

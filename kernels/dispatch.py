@@ -76,6 +76,8 @@ TABLE: tuple[Form, ...] = (
     Form("paged_attention", "cuda", (HOPPER,), "kernels.paged_attention.attend:attend", True),
     Form("paged_attention", "triton", _NEWER, "kernels.paged_attention.attend:attend", False),
     Form("paged_attention", "reference", (CPU,), "kernels.paged_attention.reference:attend", True),
+    Form("page_spans", "triton", _GPUS, "kernels.page_spans.gather:gather", True),
+    Form("page_spans", "reference", (CPU,), "kernels.page_spans.reference:gather", True),
     Form("paged_attention.demote", "cuda", (HOPPER,), "kernels.paged_attention.launch:demote_on_device", True),
     Form("paged_attention.demote", "reference", (CPU,), "kernels.paged_attention.cache:demote", True),
     Form("sampling.sample", "triton", _GPUS, "kernels.sampling.sample:sample", True),

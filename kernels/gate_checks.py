@@ -309,6 +309,9 @@ def staged_attention() -> str:
 def prefill_attention() -> str:
     import torch
 
+    from kernels.page_spans import reference as spans_reference
+    from kernels.page_spans.gather import gather
+    from kernels.paged_attention.cache import allocate, demote, write
     from kernels.paged_attention.prefill import attend_flash, attend_masked
     from kernels.testing import assert_close, assert_same_bits
 
@@ -329,7 +332,23 @@ def prefill_attention() -> str:
         assert_same_bits(flash([part])[0], found, what=f"{what} alone")
     q, k, v = parts[-1]
     assert_same_bits(torch.cat([flash([(q[:128], k[:128], v[:128])])[0], flash([(q[128:], k, v)])[0]]), together[-1])
-    return "rows of contexts up to 1,000 within 1e-2 of float32; their bits do not depend on company or cuts"
+
+    pools, place, numbers = allocate(9, 9, 4, 64, 256, DEVICE), torch.arange(576, device=DEVICE), torch.arange(9)
+    k, v = torch.randn(2, 576, 4, 256, device=DEVICE)
+    write(pools, k, v, place // 64, place % 64)
+    demote(pools, numbers.to(DEVICE), numbers.flip(0).to(DEVICE))
+    # Pages of FP8 and of three bits in turn; the last of each kind ends early.
+    first = torch.where(numbers % 2 == 1, -1, numbers)
+    table = torch.stack([first, numbers, numbers * 64, torch.full((9,), 64)], 1).int()
+    table[8, 3], table[7, 3] = 5, 63
+    table[8, 2] -= 1
+    asked = pools, table.to(DEVICE), 516, torch.bfloat16
+    for mine, theirs in zip(gather(*asked), spans_reference.gather(*asked), strict=True):
+        assert_same_bits(mine, theirs, what="keys and values of pages in both stages")
+    return (
+        "rows of contexts up to 1,000 within 1e-2 of float32; their bits do not depend on company or cuts; keys and "
+        "values of pages in both stages equal in bits"
+    )
 
 
 def sampling() -> str:

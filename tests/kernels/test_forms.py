@@ -313,3 +313,23 @@ def test_a_row_with_nothing_to_choose_from_says_so(device):
     logits = torch.full((2, 100), float("nan"), device=device)
     logits[1, 7] = 1.0
     assert sample(logits, sampling_settings(2, device, temperature=[1.0, 1.0])).tolist() == [-1, 7]
+
+
+@pytest.mark.parametrize(("page", "size"), [(16, 64), (64, 256)])
+def test_spans_of_pages_in_both_stages(device, page, size):
+    from kernels.page_spans.gather import gather
+    from kernels.page_spans.reference import gather as expected
+    from kernels.paged_attention.cache import PageMemory, allocate, demote, write
+
+    pages, kv_heads, place = 3, 2, torch.arange(3 * page, device=device)
+    pools = allocate(pages, pages, kv_heads, page, size, device)
+    drawn = torch.randn(2, pages * page, kv_heads, size, device=device)
+    write(pools, *drawn, place // page, place % page)
+    demote(pools, torch.arange(pages, device=device), torch.tensor([1, 2, 0], device=device))
+    # Two spans: a whole page, one in three bits, a part of one; and a part of one in three bits.
+    rows = [[2, -1, 0, page], [-1, 0, page, page], [1, -1, 2 * page, 3], [-1, 2, 2 * page + 3, page - 1]]
+    table, tokens = torch.tensor(rows, dtype=torch.int32, device=device), 3 * page + 2
+    one_stage = PageMemory(pools.keys, pools.values)
+    for span in ((pools, table, tokens, torch.float32), (one_stage, table[:1], page, torch.float32)):
+        for mine, theirs in zip(gather(*span), expected(*span), strict=True):
+            assert_same_bits(mine, theirs)

@@ -21,6 +21,7 @@ from kernels.paged_attention.launch import demote_on_device
 
 E4M3_MOST = 448.0
 _E4M3_LAST = 0x7E  # its code
+_COUNTED_ROWS = 1024  # at once: 32 MiB of keys and values of the 27B model
 
 
 class DeviceMemory:
@@ -59,6 +60,9 @@ class DeviceMemory:
                 width = torch.tensor([], dtype=cache).element_size()
                 whole = [torch.zeros(*sizes[:-1], sizes[-1] * width, dtype=torch.uint8, device=device) for _ in "kv"]
                 self.layers.append(PageMemory(*(part.view(cache) for part in whole)))
+        attention = [layer for layer in self.layers if isinstance(layer, PageMemory)]
+        narrow = [pool for layer in attention for pool in (layer.keys, layer.values) if cache == torch.float8_e4m3fn]
+        self._e4m3_pools = [pool.view(torch.uint8) for pool in narrow]
         self._saturated = torch.zeros((), dtype=torch.int64, device=device)
         self._fetched = torch.zeros((), dtype=torch.int64, pin_memory=device.type == "cuda")
         self._told = 0
@@ -102,11 +106,10 @@ class DeviceMemory:
         if known > self._told:
             KEYS_VALUES.add(known - self._told)
             self._told = known
-        for layer in self.layers:
-            if isinstance(layer, PageMemory) and layer.keys.dtype == torch.float8_e4m3fn:
-                for pool in (layer.keys, layer.values):
-                    sizes = pool.view(torch.uint8)[pages, :, offsets] & 0x7F
-                    self._saturated += (sizes == _E4M3_LAST).sum()
+        for at in range(0, len(pages) if self._e4m3_pools else 0, _COUNTED_ROWS):
+            rows = slice(at, at + _COUNTED_ROWS)
+            written = torch.stack([pool[pages[rows], :, offsets[rows]] for pool in self._e4m3_pools])
+            self._saturated += ((written & 0x7F) == _E4M3_LAST).sum()
         self._fetched.copy_(self._saturated, non_blocking=True)
 
     def clear_pages(self, page_ids: Sequence[int]) -> None:
@@ -132,11 +135,3 @@ def write_rows(pool: torch.Tensor, pages: torch.Tensor, offsets: torch.Tensor, r
         pool.view(torch.uint8)[pages, :, offsets] = narrow
     else:
         pool[pages, :, offsets] = rows.to(pool.dtype)
-
-
-def gather(pool: torch.Tensor, page_ids: torch.Tensor, tokens: int, dtype: torch.dtype) -> torch.Tensor:
-    """The first `tokens` places of the pages in a row: [tokens, kv heads, D]."""
-    width = pool.element_size()
-    pages = pool.view(torch.uint8)[page_ids].permute(0, 2, 1, 3)
-    places = pages.reshape(-1, pool.shape[1], pool.shape[3] * width)[:tokens]
-    return places.view(pool.dtype).to(dtype)

@@ -7,21 +7,22 @@ chunked rule through Triton, the decode step's kernels around flash attention, p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
 
 import torch
 
 from inference_grpc.core.batch import Chunk
 from inference_grpc.model.cuda.matrices import steady_product
-from inference_grpc.model.cuda.memory import DeviceMemory, gather, write_rows
-from inference_grpc.model.cuda.staged import StagedChunk, staged_chunk
+from inference_grpc.model.cuda.memory import DeviceMemory, write_rows
+from inference_grpc.model.cuda.spans import SpanGroup, span_groups
 from inference_grpc.model.cuda.weights import AttentionMatrices, DeltaMatrices, DeviceWeights
 from inference_grpc.model.hybrid_config import HybridConfig
 from kernels.causal_conv1d import reference as conv_reference
 from kernels.gated_delta_rule import reference as delta_reference
 from kernels.gated_delta_rule.chunk import chunked, gates
 from kernels.hybrid_step import AttentionLayer, DeltaLayer, DeltaMemory
-from kernels.paged_attention.cache import PageMemory, PagePools
+from kernels.page_spans import reference as spans_reference
+from kernels.page_spans.gather import gather
+from kernels.paged_attention.cache import PageMemory
 from kernels.paged_attention.prefill import attend_flash, attend_masked
 from kernels.paged_attention.stage import Staging
 from kernels.paths import Choice
@@ -42,18 +43,16 @@ class RaggedPlan:
     pages: torch.Tensor  # int64 [R]: the page of each row
     offsets: torch.Tensor  # int64 [R]
     held: list[torch.Tensor]  # int64, a chunk: pages of everything up to its end, NO_PAGE where they are in three bits
-    staged: list[StagedChunk]  # the chunks once more, where the cache has two stages
     ragged: Ragged
-    key_starts: torch.Tensor  # int32 [chunks + 1]: of everything up to each chunk's end, packed
-    most_keys: int
+    spans: list[SpanGroup]
 
 
 def make_ragged_plan(
     chunks: list[Chunk], page_tokens: int, device: torch.device, rule: Staging | None = None
 ) -> RaggedPlan:
-    def on_device(values: list[int], dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    def on_device(values: list[int]) -> torch.Tensor:
         # Nobody waits: where sequences decode in the same step, the device is at it now.
-        return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
+        return torch.tensor(values).to(device, non_blocking=True)
 
     token_ids: list[int] = []
     positions: list[int] = []
@@ -68,7 +67,6 @@ def make_ragged_plan(
         held.append(on_device(sequence.page_ids[: -(-chunk.end // page_tokens)]))
         slots.append(sequence.state_slot)
         rows.append(slice(start, start := len(token_ids)))
-    ends = [chunk.end for chunk in chunks]
     where = on_device(positions)
     return RaggedPlan(
         chunks=chunks,
@@ -78,7 +76,6 @@ def make_ragged_plan(
         pages=on_device(pages),
         offsets=where % page_tokens,
         held=held,
-        staged=[staged_chunk(chunk, at, rule, device) for chunk, at in zip(chunks, rows, strict=True)] if rule else [],
         ragged=make_ragged(
             [chunk.count for chunk in chunks],
             slots,
@@ -86,8 +83,7 @@ def make_ragged_plan(
             device,
             kept=[{at - chunk.start: slot for at, slot in chunk.kept.items()} for chunk in chunks],
         ),
-        key_starts=on_device([0, *accumulate(ends)], torch.int32),
-        most_keys=max(ends),
+        spans=span_groups(chunks, page_tokens, rule, device),
     )
 
 
@@ -217,21 +213,17 @@ class RaggedForward:
         keys = self._rotate(rotary(self._norm(keys, layer.k_norm), plan.positions, self._cos, self._sin))
         write_rows(memory.keys, plan.pages, plan.offsets, keys)
         write_rows(memory.values, plan.pages, plan.offsets, self._rotate(values))
-        if isinstance(memory, PagePools):
-            parts = [
-                attend_masked(q[piece.rows], keys, values)
-                for chunk in plan.staged
-                for piece, keys, values in chunk.parts(memory, torch.float32)
-            ]
-        else:
-            parts = [
-                attend_masked(
-                    q[at],
-                    gather(memory.keys, page_ids, chunk.end, torch.float32),
-                    gather(memory.values, page_ids, chunk.end, torch.float32),
-                )
-                for chunk, at, page_ids in zip(plan.chunks, plan.rows, plan.held, strict=True)
-            ]
+        parts = []
+        for group in plan.spans:
+            tokens = [piece.tokens for piece in group.pieces]
+            each = zip(
+                *(
+                    torch.split(x, tokens)
+                    for x in spans_reference.gather(memory, group.table, group.tokens, torch.float32)
+                ),
+                strict=True,
+            )
+            parts += [attend_masked(q[piece.rows], *seen) for piece, seen in zip(group.pieces, each, strict=True)]
         attended = self._rotate(torch.cat(parts), inverse=True)
         return held.outward.product((attended * torch.sigmoid(gate)).view(rows, -1))
 
@@ -272,29 +264,18 @@ class RaggedForward:
                 num_warps=2,
                 **shape,
             )
-        if isinstance(memory, PagePools):
-            attended = torch.cat(
-                [
-                    self._attend_alone(q[piece.rows], keys, values)
-                    for chunk in plan.staged
-                    for piece, keys, values in chunk.parts(memory, q.dtype)
-                ]
+        parts = [
+            attend_flash(
+                q[group.rows],
+                *gather(memory, group.table, group.tokens),
+                group.q_starts,
+                group.key_starts,
+                group.most_rows,
+                group.most_tokens,
             )
-        else:
-            keys, values = (
-                torch.cat(
-                    [gather(pool, held, chunk.end, q.dtype) for chunk, held in zip(plan.chunks, plan.held, strict=True)]
-                )
-                for pool in (memory.keys, memory.values)
-            )
-            attended = attend_flash(
-                q, keys, values, plan.ragged.starts, plan.key_starts, plan.ragged.longest, plan.most_keys
-            )
+            for group in plan.spans
+        ]
+        attended = parts[0] if len(parts) == 1 else torch.cat(parts)
         out = torch.empty(rows, config.heads * size, dtype=torch.bfloat16, device=device)
         leave_kernel[(rows, config.heads)](attended, mixed, sign, small, out, mixed.shape[1], num_warps=2, **shape)
         return out
-
-    def _attend_alone(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """The last rows of one text; the others of the step do not matter to their bits."""
-        starts = torch.tensor([[0, len(q)], [0, len(keys)]], dtype=torch.int32).to(q.device, non_blocking=True)
-        return attend_flash(q, keys, values, starts[0], starts[1], len(q), len(keys))

@@ -11,7 +11,8 @@ from inference_grpc.core.batch import Chunk
 from inference_grpc.core.request import SamplingParams
 from inference_grpc.core.sequence import Sequence
 from inference_grpc.core.staged import NO_PAGE
-from inference_grpc.model.cuda.staged import staged_chunk
+from inference_grpc.model.cuda.spans import span_groups
+from kernels.page_spans.reference import gather
 from kernels.paged_attention.cache import PagePools, allocate, demote, write
 from kernels.paged_attention.prefill import attend_masked
 from kernels.paged_attention.reference import attend
@@ -88,16 +89,24 @@ def test_every_row_of_a_chunk_sees_what_the_reference_sees(
         q[None], held, table(sequence.page_ids), table(sequence.three_bit_ids), torch.tensor([start]), rule
     )[0]
     assert expected.isfinite().all(), "the reference itself looks at a copy that is not held"
-    chunk = staged_chunk(Chunk(sequence, start, end - start), slice(0, end - start), rule, torch.device("cpu"))
-    assert [piece.rows.start for piece in chunk.pieces] == [0, *(piece.rows.stop for piece in chunk.pieces[:-1])]
-    assert chunk.pieces[-1].rows.stop == end - start
-    turned = rotate(q)
-    found = unrotate(
-        torch.cat(
-            [
-                attend_masked(turned[piece.rows], keys, values)
-                for piece, keys, values in chunk.parts(held, torch.float32)
-            ]
-        )
-    )
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    # Behind another text in the step, and in groups as small as they can be.
+    before = Sequence(key=1, choice=0, prompt_ids=[1] * 3, sampling=SamplingParams(), seed=0, max_tokens=1)
+    before.page_ids = [0]
+    chunks = [Chunk(before, 0, 3), Chunk(sequence, start, end - start)]
+    for most_tokens in (1, 200, 10_000):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("inference_grpc.model.cuda.spans.MOST_TOKENS", most_tokens)
+            groups = span_groups(chunks, PAGE, rule, "cpu")
+        pieces = [piece for group in groups for piece in group.pieces]
+        assert [piece.rows.start for piece in pieces] == [0, *(piece.rows.stop for piece in pieces[:-1])]
+        assert pieces[-1].rows.stop == 3 + end - start
+        turned = torch.cat([torch.zeros(3, HEADS, SIZE), rotate(q)])
+        parts = []
+        for group in groups:
+            assert group.tokens <= most_tokens or len(group.pieces) == 1
+            assert group.q_starts.tolist() == [0, *(piece.rows.stop - group.rows.start for piece in group.pieces)]
+            keys, values = gather(held, group.table, group.tokens, torch.float32)
+            for piece, at in zip(group.pieces, group.key_starts.tolist(), strict=False):
+                span = slice(at, at + piece.tokens)
+                parts.append(attend_masked(turned[piece.rows], keys[span], values[span]))
+        torch.testing.assert_close(unrotate(torch.cat(parts))[3:], expected, rtol=1e-4, atol=1e-5)
