@@ -201,7 +201,7 @@ class CudaHybridModel:
             return
         page_tokens = self._memory.page_tokens
         for chunk in chunks:
-            # Generated tokens only: a state at a prompt's end may still have to be copied. And only into own pages.
+            # Generated tokens only: where a prompt ends, others may begin with its state. And only into own pages.
             sequence = chunk.sequence
             is_generated = chunk.count == 1 and chunk.samples and chunk.start >= sequence.prompt_tokens
             if not is_generated or chunk.forks or len(sequence.page_ids) * page_tokens <= chunk.end:
