@@ -32,17 +32,19 @@ def decode_step(
     overlap: bool = False,
 ) -> torch.Tensor:
     """reference.decode_step on the device; `mixed` may be [parts, B, T, width], to be summed (a GEMM that was split
-    over K). `gates` bf16 [B, T, b | a]: then `mixed` ends with z. `norm`: mixed and gates
-    are of rows before their norm.
+    over K). `gates` bf16 [B, T, b | a]: then `mixed` ends with z. `norm`: mixed and gates are of rows before their
+    norm.
 
-    With `overlap` the state is read before the kernel in front has ended: nothing launched since the last kernel that
-    wrote
-    this state may still be running. Two stream_gemm launches in between are enough, since each fills the device.
+    With `overlap` all but `mixed`, `gates` and `norm` is read before the kernel in front has ended: nothing launched
+    since the last kernel that wrote this state may still be running. Two stream_gemm launches in between are enough,
+    since each fills the device.
     """
     parts, batch, tokens, width = mixed.shape if mixed.ndim == 4 else (1, *mixed.shape)
     heads = state.shape[1]
     if state.shape[2:] != (HEAD_SIZE, HEAD_SIZE) or state.dtype != torch.float32 or conv.dtype != torch.bfloat16:
         raise ValueError("the fused step takes a float32 state of [128, 128] per head and a bfloat16 ring of inputs")
+    if width % 4:
+        raise ValueError(f"rows of {width} inputs do not begin where four can be read at once")
     if conv.shape[1] < tokens + 3:
         raise ValueError(f"a ring of {conv.shape[1]} inputs cannot take {tokens} rows: it needs {tokens + 3}")
     if out is None:

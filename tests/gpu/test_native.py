@@ -163,6 +163,22 @@ def test_fused_delta_step(batch, rows):
     assert_same_bits(mine["conv"], wide["conv"])
 
 
+def test_fused_delta_step_adds_parts_and_leaves_states_that_are_not_kept():
+    from kernels.gated_delta_rule.step import decode_step
+
+    mixed, tensors = gdn(3, 1)
+    mixed = mixed.bfloat16().float()  # few bits, so that every sum of parts is exact
+    whole = {k: v.clone() for k, v in tensors.items()}
+    out = decode_step(mixed, **whole, key_heads=16)
+    for shares in ((0.5, 0.5), (0.5, 0.25, 0.25), (0.25, 0.25, 0.25, 0.25)):
+        mine = {k: v.clone() for k, v in tensors.items()}
+        mine["state_out"][1] = -1
+        parts = torch.stack([mixed * share for share in shares])
+        assert_same_bits(decode_step(parts, **mine, key_heads=16), out, what=f"{len(shares)} parts")
+        assert_same_bits(mine["state"][[3, 5]], whole["state"][[3, 5]])
+        assert_same_bits(mine["state"][[0, 1, 2, 4]], tensors["state"][[0, 1, 2, 4]])
+
+
 def test_verified_rows_have_the_bits_of_plain_decoding():
     from kernels.gated_delta_rule.step import decode_step
 

@@ -119,6 +119,16 @@ def test_a_ring_too_small_for_the_drafts_is_refused():
         decode_step(mixed, state, zero, torch.full((1, 3), -1), conv[:, :4], zero, zero, **fixed)
 
 
+def test_the_fused_step_refuses_rows_that_four_values_do_not_divide():
+    from kernels.gated_delta_rule.step import decode_step
+
+    zero, heads = torch.zeros(1, dtype=torch.int64), 3
+    mixed, state = torch.zeros(1, 1, 9 * 128 + 2 * heads), torch.zeros(1, heads, 128, 128)
+    conv = torch.zeros(1, 8, 6 * 128, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match="rows of 1158 inputs do not begin where four can be read at once"):
+        decode_step(mixed, state, zero, zero[:, None], conv, zero, zero, *[torch.zeros(1)] * 4, key_heads=1)
+
+
 # --- convolution, norms, rotary
 
 
