@@ -14,7 +14,7 @@ from kernels import native
 Output = Literal["float", "silu_mul", "bfloat16"]
 _OUTPUTS: dict[str, int] = {"float": 0, "silu_mul": 1, "bfloat16": 2}
 # Code, rows that a warp works on at a time, bytes of one stage of a warp's ring.
-_FORMATS = {"nvfp4": (0, 64, 2304), "fp8": (1, 32, 2048)}
+_FORMATS = {"nvfp4": (0, 48, 1728), "fp8": (1, 32, 2048)}
 MAX_TOKENS = 128
 STREAM_TOKENS = 32  # that stream_gemm takes; it is the faster one to FEW
 FEW = 8

@@ -3,7 +3,7 @@
 // README.md of kernels/nvfp4 explains the layout. In short: each lane of a warp finds in one 16-byte load exactly the
 // weights that its own mma.m16n8k16 operand needs, so weights never change lanes. They travel through a ring in shared
 // memory that belongs to the warp alone: the main loop has no barrier of the block. Some warps of a block divide K, the
-// others its rows; sums over K meet once per 64 rows, in a fixed order, so the same row gives the same bits in any batch.
+// others its rows; sums over K meet once per 48 rows (FP8: 32), in a fixed order, so the same row gives the same bits in any batch.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -105,7 +105,7 @@ __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], 
 }
 
 template <Format format>
-constexpr int kPieces = format == kNvfp4 ? 4 : 2;  // tiles of 16 rows that a warp works on at a time
+constexpr int kPieces = format == kNvfp4 ? 3 : 2;  // tiles of 16 rows that a warp works on at a time
 template <Format format>
 constexpr int kStage = kPieces<format> * kTileK * 16 * (format == kNvfp4 ? 9 : 16) / 16;  // bytes, of one warp
 constexpr int kStages = 3;
@@ -290,8 +290,7 @@ __global__ void __launch_bounds__(kThreads, 1) stream_gemm(const Args a) {
         x_at += k_warps * kTileK * 2;
       }
     };
-    if (pieces == 4) accumulate(std::integral_constant<int, kParts>{});
-    else if (pieces == 3) accumulate(std::integral_constant<int, kParts < 3 ? kParts : 3>{});
+    if (pieces == 3) accumulate(std::integral_constant<int, kParts>{});
     else if (pieces == 2) accumulate(std::integral_constant<int, 2>{});
     else accumulate(std::integral_constant<int, 1>{});
 
