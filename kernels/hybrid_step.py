@@ -204,7 +204,7 @@ class DecodeStep:
         self.part_cells = max(most, head)
         self._parts = torch.zeros(batch * self.part_cells, **f32)
         self._q = torch.zeros(batch, shape.heads, shape.head_size, **f32)
-        self._runs = runs_of(shape.page_tokens)
+        self._runs = runs_of(shape.page_tokens, self.staging)
         self._splits = self._runs.count(self.pages)
         pools = [layer for layer in self.memory if isinstance(layer, PageMemory)]
         if pools:

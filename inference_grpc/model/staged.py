@@ -56,7 +56,7 @@ class StagedPool:
         self._signs = signs(head_size)
         fp8 = [pool.view(torch.uint8) for pool in (self.pools.keys, self.pools.values)]
         encoded = self.pools.three_bit_keys, self.pools.three_bit_values
-        three_bit = [part for each in encoded for part in (each.low, each.signs, each.scale)]
+        three_bit = [part for each in encoded for part in (each.codes, each.scale)]
         self._movable = {
             "page": [(part, host_places(part, host_pages)) for part in fp8],
             "three_bit": [(part, host_places(part, staged.host_three_bit_pages)) for part in three_bit],

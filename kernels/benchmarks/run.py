@@ -21,9 +21,9 @@ from kernels.benchmarks.shapes import MODEL, PRODUCTS
 from kernels.benchmarks.timing import copy_bandwidth, matmul_rate, median_us
 from kernels.hybrid_step import Kind, StepMatrix
 from kernels.native.gemm import launch, usual_split
-from kernels.paged_attention.attend import attend
 from kernels.paged_attention.cache import allocate
 from kernels.paged_attention.stage import Staging
+from kernels.rotary.reference import rotary_table
 from kernels.testing import assert_close, poisoned
 from kernels.tuning import candidates
 
@@ -171,20 +171,26 @@ def delta_rule(ceilings: Ceilings) -> list[str]:
 
 
 def attention_us(batch: int, context: int, staging: Staging) -> float:
-    """Rotations, attention and joining of one layer, on pools of random bytes and pages in random order."""
+    """What a decode step does between the projections of one layer, launched as the engine does: norms, rotations, the
+    new token's page, attention, joining, gate. Pools hold random bytes, pages are in random order."""
+    from kernels.paged_attention.layer import decode_step
+
     pages = context // staging.page_tokens
     pools = [allocate(1 + batch * pages, 1 + batch * pages, 4, staging.page_tokens, 256, DEVICE) for _ in range(4)]
     for pool in pools:
         for values in (pool.keys, pool.values):
             values.view(torch.uint8).random_(0, 0x70)
         for encoded in (pool.three_bit_keys, pool.three_bit_values):
-            encoded.low.random_(0, 256)
-            encoded.signs.random_(0, 256)
+            encoded.codes.random_(0, 256)
             encoded.scale.fill_(0.06)
     table = 1 + torch.randperm(batch * pages, device=DEVICE).to(torch.int32).view(batch, pages)
     where = torch.full((batch,), context - 1, device=DEVICE)
-    q = torch.randn(batch, 1, 24, 256, device=DEVICE)
-    calls = [partial(attend, q, pool, table, table, where, staging) for pool in pools]
+    mixed = torch.randn(1, batch, 1, (24 + 4) * 2 * 256, device=DEVICE)
+    fixed = [torch.zeros(256, device=DEVICE)] * 2 + list(rotary_table(context, 64, 1e7, DEVICE))
+    calls = [
+        partial(decode_step, mixed, pool, table, table, where, staging, *fixed, heads=24, overlap=True)
+        for pool in pools
+    ]
     return median_us(calls)
 
 

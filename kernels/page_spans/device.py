@@ -5,14 +5,6 @@ import triton.language as tl
 
 
 @triton.jit
-def _numbers(low, sign, quarter, eighth, c0, c1, c2, c3):
-    """Centroids of codes: two bits of `low` and one of `sign`; see turboquant/reference.py."""
-    code = (low.to(tl.int32) >> (2 * quarter)) & 3
-    value = tl.where(code < 2, tl.where(code == 0, c0, c1), tl.where(code == 2, c2, c3))
-    return tl.where(((sign.to(tl.int32) >> eighth) & 1) == 1, -value, value)
-
-
-@triton.jit
 def _widen(source_ptr, target_ptr, source, to, count, KV_HEADS: tl.constexpr, PAGE: tl.constexpr, SIZE: tl.constexpr):
     t = tl.arange(0, PAGE)[:, None]
     d = tl.arange(0, SIZE)[None, :]
@@ -21,9 +13,8 @@ def _widen(source_ptr, target_ptr, source, to, count, KV_HEADS: tl.constexpr, PA
 
 
 @triton.jit
-def _decode_keys(
-    low_ptr,
-    signs_ptr,
+def _decode(
+    codes_ptr,
     scale_ptr,
     target_ptr,
     page,
@@ -36,48 +27,34 @@ def _decode_keys(
     KV_HEADS: tl.constexpr,
     PAGE: tl.constexpr,
     SIZE: tl.constexpr,
+    KEYS: tl.constexpr,
 ):
-    """Codes of one token lie together."""
-    t = tl.arange(0, PAGE)[:, None]
-    b = tl.arange(0, SIZE // 4)[None, :]
-    vector = page * PAGE + t
-    low = tl.load(low_ptr + vector * (SIZE // 4) + b)
-    sign = tl.load(signs_ptr + vector * (SIZE // 8) + b % (SIZE // 8))
-    scale = tl.load(scale_ptr + vector).to(tl.float32)
-    for quarter in tl.static_range(4):
-        x = _numbers(low, sign, quarter, 2 * quarter + b // (SIZE // 8), c0, c1, c2, c3) * scale
-        at = to + t * (KV_HEADS * SIZE) + quarter * (SIZE // 4) + b
-        tl.store(target_ptr + at, x.to(target_ptr.dtype.element_ty), mask=t < count)
-
-
-@triton.jit
-def _decode_values(
-    low_ptr,
-    signs_ptr,
-    scale_ptr,
-    target_ptr,
-    page,
-    to,
-    count,
-    c0,
-    c1,
-    c2,
-    c3,
-    KV_HEADS: tl.constexpr,
-    PAGE: tl.constexpr,
-    SIZE: tl.constexpr,
-):
-    """Codes of one dimension lie together; the scales are those of tokens all the same."""
-    d = tl.arange(0, SIZE)[None, :]
-    b = tl.arange(0, PAGE // 4)[:, None]
-    vector = page * SIZE + d
-    low = tl.load(low_ptr + vector * (PAGE // 4) + b)
-    sign = tl.load(signs_ptr + vector * (PAGE // 8) + b % (PAGE // 8))
-    for quarter in tl.static_range(4):
-        t = quarter * (PAGE // 4) + b
-        scale = tl.load(scale_ptr + page * PAGE + t).to(tl.float32)
-        x = _numbers(low, sign, quarter, 2 * quarter + b // (PAGE // 8), c0, c1, c2, c3) * scale
-        tl.store(target_ptr + to + t * (KV_HEADS * SIZE) + d, x.to(target_ptr.dtype.element_ty), mask=t < count)
+    """Words of eight codes, of 64 tokens and 256 dimensions in the order of paged_attention/cache.py."""
+    word = tl.arange(0, 128)
+    bits = (4 * tl.arange(0, 8))[None, :]
+    r = tl.arange(0, 32)
+    for group in tl.static_range(4):
+        at = codes_ptr + page * (PAGE * SIZE * 3 // 32) + group * 384 + word
+        n0 = (tl.load(at)[:, None] >> bits) & 15
+        n1 = (tl.load(at + 128)[:, None] >> bits) & 15
+        n2 = (tl.load(at + 256)[:, None] >> bits) & 15
+        spread = (n0 >> 3) * 4 + (n1 >> 3) * 2 + (n2 >> 3)
+        for step in tl.static_range(4):
+            code = (n0 if step == 0 else n1 if step == 1 else n2 if step == 2 else spread) & 7
+            low = code & 3
+            x = tl.where(low < 2, tl.where(low == 0, c0, c1), tl.where(low == 2, c2, c3))
+            x = tl.reshape(tl.where(code > 3, -x, x), (8, 4, 4, 2, 4))
+            if KEYS:
+                t = r // 8 * 16 + r % 8 // 2 * 4 + step // 2 * 2 + r % 2
+                d = group * 64 + step % 2 * 32 + r
+                x = tl.reshape(tl.permute(x, (2, 0, 3, 1, 4)), (32, 32))
+            else:
+                t = step % 2 * 32 + r
+                d = group * 64 + r // 8 * 16 + step // 2 * 8 + r % 8
+                x = tl.reshape(tl.permute(x, (3, 1, 4, 2, 0)), (32, 32))
+            x = x * tl.load(scale_ptr + page * PAGE + t).to(tl.float32)[:, None]
+            place = target_ptr + to + t[:, None] * (KV_HEADS * SIZE) + d[None, :]
+            tl.store(place, x.to(target_ptr.dtype.element_ty), mask=(t < count)[:, None])
 
 
 @triton.jit
@@ -85,11 +62,9 @@ def gather_kernel(
     table_ptr,
     k_ptr,
     v_ptr,
-    k_low_ptr,
-    k_signs_ptr,
+    k_codes_ptr,
     k_scale_ptr,
-    v_low_ptr,
-    v_signs_ptr,
+    v_codes_ptr,
     v_scale_ptr,
     keys_ptr,
     values_ptr,
@@ -118,10 +93,6 @@ def gather_kernel(
     elif STAGED:
         page = tl.load(entry + 1).to(tl.int64) * KV_HEADS + head
         if is_keys:
-            _decode_keys(
-                k_low_ptr, k_signs_ptr, k_scale_ptr, keys_ptr, page, to, count, c0, c1, c2, c3, KV_HEADS, PAGE, SIZE
-            )
+            _decode(k_codes_ptr, k_scale_ptr, keys_ptr, page, to, count, c0, c1, c2, c3, KV_HEADS, PAGE, SIZE, True)
         else:
-            _decode_values(
-                v_low_ptr, v_signs_ptr, v_scale_ptr, values_ptr, page, to, count, c0, c1, c2, c3, KV_HEADS, PAGE, SIZE
-            )
+            _decode(v_codes_ptr, v_scale_ptr, values_ptr, page, to, count, c0, c1, c2, c3, KV_HEADS, PAGE, SIZE, False)

@@ -16,22 +16,24 @@ def gather(
 
     _, kv_heads, page, size = memory.keys.shape
     keys, values = torch.empty(2, tokens, kv_heads, size, dtype=dtype, device=table.device)
-    planes = []
+    stale: list[torch.Tensor] = []
     if isinstance(memory, PagePools):
+        if (page, size) != (64, 256):
+            raise ValueError(f"pages in three bits are read of 64 tokens and 256 dimensions, not of {page} and {size}")
         for encoded in (memory.three_bit_keys, memory.three_bit_values):
-            planes += [encoded.low, encoded.signs, encoded.scale]
+            stale += [encoded.codes.view(torch.int32), encoded.scale]
     gather_kernel[(len(table), kv_heads, 2)](
         table,
         memory.keys,
         memory.values,
-        *(planes or [table] * 6),
+        *(stale or [table] * 4),
         keys,
         values,
         *CENTROIDS,
         KV_HEADS=kv_heads,
         PAGE=page,
         SIZE=size,
-        STAGED=bool(planes),
+        STAGED=bool(stale),
         num_warps=4,
     )
     return keys, values

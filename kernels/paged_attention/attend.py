@@ -34,7 +34,7 @@ def attend(
     kv_heads, page = pools.keys.shape[1], pools.page_tokens
     if page != staging.page_tokens:
         raise ValueError(f"the pools have pages of {page} tokens, the staging rule says {staging.page_tokens}")
-    runs = runs or runs_of(page)
+    runs = runs or runs_of(page, staging)
     splits = runs.count(fp8_table.shape[1])
     rotated = rotate(q.to(torch.float32)).view(batch * rows, heads, size)
     acc, most_total = partial_sums(heads, pools.keys, batch * rows, splits)

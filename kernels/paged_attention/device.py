@@ -18,13 +18,26 @@ def _weigh(s, seen, most, total):
 
 
 @triton.jit
-def _used_runs(own, RUN: tl.constexpr, LEVEL_RUNS: tl.constexpr, LEVELS: tl.constexpr):
-    """Runs of pages up to a row's own page; see runs.py."""
+def _used_runs(
+    own,
+    RUN: tl.constexpr,
+    LEVEL_RUNS: tl.constexpr,
+    LEVELS: tl.constexpr,
+    ANCHORS: tl.constexpr,
+    RECENT: tl.constexpr,
+):
+    """Runs of pages up to a row's own page, those of recent pages apart; see runs.py."""
+    boundary = own - RECENT + 1
+    is_cut = (RECENT > 0) & (boundary > ANCHORS)
+    end = tl.where(is_cut, boundary - 1, own)
+    shortest = tl.where(is_cut, 2 * RUN, RUN)
+    level_runs = tl.where(is_cut, LEVEL_RUNS // 2, LEVEL_RUNS)
     level = 0
     for n in tl.static_range(1, LEVELS):
-        level += (own >= LEVEL_RUNS * RUN * ((1 << n) - 1)).to(tl.int32)
-    start = LEVEL_RUNS * RUN * ((1 << level) - 1)
-    return LEVEL_RUNS * level + (own - start) // (RUN << level) + 1
+        level += (end >= level_runs * shortest * ((1 << n) - 1)).to(tl.int32)
+    level = tl.minimum(level, tl.where(is_cut, LEVELS - 2, LEVELS - 1))
+    start = level_runs * shortest * ((1 << level) - 1)
+    return level_runs * level + (end - start) // (shortest << level) + 1, tl.where(is_cut, tl.cdiv(RECENT, 2 * RUN), 0)
 
 
 @triton.jit(do_not_specialize=["rows", "table_width", "splits"])
@@ -107,24 +120,26 @@ def attend_kernel(
 
 
 @triton.jit
-def _join_splits(acc_ptr, ml_ptr, first, used, head, SIZE: tl.constexpr, JOIN: tl.constexpr):
-    """Softmax over the splits of one query head, JOIN at a time from split 0 on: the order of the sums is that of
-    positions."""
+def _join_splits(acc_ptr, ml_ptr, first, splits, runs, recent_runs, head, SIZE: tl.constexpr, JOIN: tl.constexpr):
+    """Softmax over the runs of one query head, JOIN at a time from the first on, the recent ones last. How many there
+    are depends on the row's position alone, and so does the order of the sums."""
     d = tl.arange(0, SIZE)
     j = tl.arange(0, JOIN)
     most = -1e30
     total = 0.0
     acc = tl.zeros((SIZE,), tl.float32)
-    for start in range(0, used, JOIN):
-        live = start + j < used
-        at = first + start + j
+    for start in range(0, runs + recent_runs, JOIN):
+        run = start + j
+        live = run < runs + recent_runs
+        at = first + tl.where(run < runs, run, splits - recent_runs - runs + run)
         m = tl.load(ml_ptr + at * 32 + head, mask=live, other=-1e30)
+        total_of_run = tl.load(ml_ptr + at * 32 + 16 + head, mask=live, other=0.0)
+        part = tl.load(acc_ptr + (at * 16 + head)[:, None] * SIZE + d[None, :], mask=live[:, None], other=0.0)
         new_most = tl.maximum(most, tl.max(m))
         weight = tl.where(live, tl.exp(m - new_most), 0.0)
         old = tl.exp(most - new_most)
-        part = tl.load(acc_ptr + (at * 16 + head)[:, None] * SIZE + d[None, :], mask=live[:, None], other=0.0)
         acc = acc * old + tl.sum(part * weight[:, None], 0)
-        total = total * old + tl.sum(tl.load(ml_ptr + at * 32 + 16 + head, mask=live, other=0.0) * weight)
+        total = total * old + tl.sum(total_of_run * weight)
         most = new_most
     return acc / total
 
@@ -147,6 +162,8 @@ def merge_kernel(
     RUN: tl.constexpr,
     LEVEL_RUNS: tl.constexpr,
     LEVELS: tl.constexpr,
+    ANCHORS: tl.constexpr,
+    RECENT: tl.constexpr,
 ):
     """Join the splits of one query head and rotate back."""
     row = tl.program_id(0).to(tl.int64)
@@ -154,8 +171,9 @@ def merge_kernel(
     d = tl.arange(0, SIZE)
     i = tl.arange(0, ROOT)
     own = ((tl.load(positions_ptr + row // rows) + row % rows) // PAGE).to(tl.int32)
-    used = _used_runs(own, RUN, LEVEL_RUNS, LEVELS)
-    joined = _join_splits(acc_ptr, ml_ptr, (row * KV_HEADS + head // GROUP) * splits, used, head % GROUP, SIZE, 32)
+    runs, recent = _used_runs(own, RUN, LEVEL_RUNS, LEVELS, ANCHORS, RECENT)
+    first = (row * KV_HEADS + head // GROUP) * splits
+    joined = _join_splits(acc_ptr, ml_ptr, first, splits, runs, recent, head % GROUP, SIZE, 64)
     h = tl.load(hadamard_ptr + i[:, None] * ROOT + i[None, :])
     y = hadamard_product(joined, h, ROOT) * tl.load(signs_ptr + d)
     tl.store(out_ptr + (row * KV_HEADS * GROUP + head) * SIZE + d, y.to(out_ptr.dtype.element_ty))
@@ -195,14 +213,20 @@ def prepare_kernel(
     i = tl.arange(0, ROOT)
     h = tl.load(hadamard_ptr + i[:, None] * ROOT + i[None, :])
     sign = tl.load(signs_ptr + r)
+    WIDTH: tl.constexpr = (HEADS * 2 + KV_HEADS * 2) * SIZE
+    column = tl.where(head < HEADS, head * 2, HEADS + head) * SIZE
+    rotated = r < 2 * HALF
+    partner = tl.where(rotated, tl.where(r < HALF, r + HALF, r - HALF), r)
+    # What is loaded late is waited for once more: all that does not depend on the product stands before the wait.
+    norm_ptr = q_norm_ptr if head < HEADS else k_norm_ptr
+    norm, partner_norm = tl.load(norm_ptr + r), tl.load(norm_ptr + partner)
+    position = tl.load(positions_ptr + row // rows).to(tl.int64) + row % rows
+    cos = tl.load(cos_ptr + position * HALF + r % HALF, mask=rotated, other=1.0)
+    sin = tl.load(sin_ptr + position * HALF + r % HALF, mask=rotated, other=0.0)
+    page = tl.load(table_ptr + (row // rows) * table_width + position // PAGE).to(tl.int64)
     if OVERLAP:
         gdc_launch_dependents()
         gdc_wait()
-    WIDTH: tl.constexpr = (HEADS * 2 + KV_HEADS * 2) * SIZE
-    column = tl.where(head < HEADS, head * 2, HEADS + head) * SIZE
-    position = tl.load(positions_ptr + row // rows).to(tl.int64) + row % rows
-    rotated = r < 2 * HALF
-    partner = tl.where(rotated, tl.where(r < HALF, r + HALF, r - HALF), r)
     x = tl.zeros((SIZE,), tl.float32)
     y = tl.zeros((SIZE,), tl.float32)
     for part in tl.static_range(PARTS):
@@ -210,19 +234,15 @@ def prepare_kernel(
         x += tl.load(base + r).to(tl.float32)
         y += tl.load(base + partner).to(tl.float32)
     if head < HEADS + KV_HEADS:
-        norm_ptr = q_norm_ptr if head < HEADS else k_norm_ptr
         scale = tl.rsqrt(tl.sum(x * x) / SIZE + 1e-6)
-        x = x * scale * (1.0 + tl.load(norm_ptr + r))
-        y = y * scale * (1.0 + tl.load(norm_ptr + partner))
-        cos = tl.load(cos_ptr + position * HALF + r % HALF, mask=rotated, other=1.0)
-        sin = tl.load(sin_ptr + position * HALF + r % HALF, mask=rotated, other=0.0)
+        x = x * scale * (1.0 + norm)
+        y = y * scale * (1.0 + partner_norm)
         x = x * cos + tl.where(r < HALF, -y, y) * sin
     x = hadamard_product(x * sign, h, ROOT)
     if head < HEADS:
         tl.store(q_ptr + (row * HEADS + head) * SIZE + r, x)
     else:
         kv = (head - HEADS) % KV_HEADS
-        page = tl.load(table_ptr + (row // rows) * table_width + position // PAGE).to(tl.int64)
         to = ((page * KV_HEADS + kv) * PAGE + position % PAGE) * SIZE + r
         if k_ptr.dtype.element_ty == tl.float8e4nv:
             x = tl.minimum(tl.maximum(x, -448.0), 448.0)
@@ -253,6 +273,8 @@ def finish_kernel(
     RUN: tl.constexpr,
     LEVEL_RUNS: tl.constexpr,
     LEVELS: tl.constexpr,
+    ANCHORS: tl.constexpr,
+    RECENT: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """After attention, one program a row and query head: join the splits in order, rotate back, gate, round."""
@@ -262,18 +284,19 @@ def finish_kernel(
     i = tl.arange(0, ROOT)
     h = tl.load(hadamard_ptr + i[:, None] * ROOT + i[None, :])
     sign = tl.load(signs_ptr + d)
+    own = ((tl.load(positions_ptr + row // rows) + row % rows) // PAGE).to(tl.int32)
+    runs, recent = _used_runs(own, RUN, LEVEL_RUNS, LEVELS, ANCHORS, RECENT)
     if OVERLAP:
         gdc_launch_dependents()
         gdc_wait()
     GROUP: tl.constexpr = HEADS // KV_HEADS
-    own = ((tl.load(positions_ptr + row // rows) + row % rows) // PAGE).to(tl.int32)
-    used = _used_runs(own, RUN, LEVEL_RUNS, LEVELS)
-    joined = _join_splits(acc_ptr, ml_ptr, (row * KV_HEADS + head // GROUP) * splits, used, head % GROUP, SIZE, 16)
-    y = hadamard_product(joined, h, ROOT) * sign
     gate = tl.zeros((SIZE,), tl.float32)
     for part in tl.static_range(PARTS):
         base = mixed_ptr + (part * total_rows + row) * ((HEADS + KV_HEADS) * 2 * SIZE)
         gate += tl.load(base + (head * 2 + 1) * SIZE + d).to(tl.float32)
+    first = (row * KV_HEADS + head // GROUP) * splits
+    joined = _join_splits(acc_ptr, ml_ptr, first, splits, runs, recent, head % GROUP, SIZE, 64)
+    y = hadamard_product(joined, h, ROOT) * sign
     y = y / (1.0 + tl.exp(-gate))
     tl.store(out_ptr + (row * HEADS + head) * SIZE + d, y.to(out_ptr.dtype.element_ty))
 

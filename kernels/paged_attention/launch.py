@@ -60,11 +60,11 @@ def attend_pages(
     pages = fp8_table.shape[1]
     splits, batch = runs.count(pages), q.shape[0] // rows
     if not wide and is_native(keys, heads):
-        pools: list[torch.Tensor | None] = [keys, values, *[None] * 6]
+        pools: list[torch.Tensor | None] = [keys, values, *[None] * 4]
         table, anchors, recent = fp8_table, 0, 1 << 30
         if three_bit is not None:
             k, v, table, staging = three_bit
-            pools[2:] = [k.low, k.signs, k.scale, v.low, v.signs, v.scale]
+            pools[2:] = [k.codes, k.scale, v.codes, v.scale]
             anchors, recent = staging.anchors, staging.recent
         status = native.load("staged_attention").staged_attention_launch(
             ctypes.c_void_p(q.data_ptr()),
@@ -86,6 +86,7 @@ def attend_pages(
             runs.run_pages,
             runs.level_runs,
             runs.levels,
+            runs.recent_runs(pages),
             int(overlap),
             ctypes.c_void_p(torch.cuda.current_stream(q.device).cuda_stream),
         )
@@ -121,7 +122,9 @@ def attend_pages(
         DOT=tl.float32 if wide else tl.float16,
         STAGES=3,
         num_warps=4,
-        **runs.constants,
+        RUN=runs.run_pages,
+        LEVEL_RUNS=runs.level_runs,
+        LEVELS=runs.levels,
         **start,
     )
 
@@ -136,7 +139,7 @@ def demote_on_device(pools: PagePools, fp8_pages: torch.Tensor, three_bit_pages:
     if len(fp8_pages) == 0:
         return
     status = native.load("staged_attention").demote_launch(
-        pool_pointers([pools.keys, pools.values, k.low, k.signs, k.scale, v.low, v.signs, v.scale]),
+        pool_pointers([pools.keys, pools.values, k.codes, k.scale, v.codes, v.scale]),
         ctypes.c_void_p(fp8_pages.data_ptr()),
         ctypes.c_void_p(three_bit_pages.data_ptr()),
         len(fp8_pages),

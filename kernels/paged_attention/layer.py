@@ -40,7 +40,7 @@ def decode_step(
     if page != staging.page_tokens:
         raise ValueError(f"the pools have pages of {page} tokens, the staging rule says {staging.page_tokens}")
     total, pages = batch * rows, fp8_table.shape[1]
-    runs = runs or runs_of(page)
+    runs = runs or runs_of(page, staging)
     splits = runs.count(pages)
     sign, small = constants(size, mixed.device)
     q = torch.empty(total, heads, size, device=mixed.device)

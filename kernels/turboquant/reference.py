@@ -1,9 +1,9 @@
 """TurboQuant at three bits in plain PyTorch: rotate, nearest of eight centroids, one scale a vector.
 
-README.md has the mathematics. A vector x of size D is stored as D codes (a magnitude of two bits, a sign) and one
-float16 scale. `pack` puts n codes into two planes: byte b of `low` [n / 4] holds the magnitudes of codes b, b + n/4,
-b + 2n/4, b + 3n/4 in bits 0-1, 2-3, 4-5, 6-7; bit i of byte b of `signs` [n / 8] is the sign of code b + i n/8. All
-stored values are in the rotated basis.
+README.md has the mathematics. A vector x of size D is stored as D codes of three bits (a magnitude of two, a sign) and
+one float16 scale. `pack` puts n codes into n / 2 nibbles and a quarter: those of the first three quarters stand in the
+lower three bits of a nibble each, and the bits of the last quarter, from the highest on, in the top bits of the three
+nibbles at its place. All stored values are in the rotated basis.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ SIGN_SEED = 0x7F4A7C15
 
 @dataclass(frozen=True)
 class Encoded:
-    low: torch.Tensor  # uint8
-    signs: torch.Tensor  # uint8
+    codes: torch.Tensor  # uint8, three bits a value
     scale: torch.Tensor  # f16, one a vector
 
     @property
     def nbytes(self) -> int:
-        return self.low.nbytes + self.signs.nbytes + self.scale.nbytes
+        return self.codes.nbytes + self.scale.nbytes
 
 
 def signs(size: int, seed: int = SIGN_SEED) -> torch.Tensor:
@@ -92,30 +91,30 @@ def values_of(codes: torch.Tensor) -> torch.Tensor:
     return torch.where(codes > 3, -value, value)
 
 
-def pack(codes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes [..., n] to the planes `low` [..., n / 4] and `signs` [..., n / 8]."""
+def pack(codes: torch.Tensor) -> torch.Tensor:
+    """Codes [..., n] as bytes [..., 3 n / 8]."""
     lead, count = codes.shape[:-1], codes.shape[-1]
-    quarters = (codes & 3).reshape(*lead, 4, count // 4)
-    eighths = (codes >> 2).reshape(*lead, 8, count // 8)
-    low = quarters[..., 0, :] | (quarters[..., 1, :] << 2) | (quarters[..., 2, :] << 4) | (quarters[..., 3, :] << 6)
-    signs = torch.zeros_like(eighths[..., 0, :])
-    for i in range(8):
-        signs |= eighths[..., i, :] << i
-    return low, signs
+    quarters = codes.view(*lead, 4, count // 4)
+    top = torch.stack([quarters[..., 3, :] >> bit & 1 for bit in (2, 1, 0)], dim=-2)
+    nibbles = (quarters[..., :3, :] | top << 3).view(*lead, count * 3 // 8, 2)
+    return nibbles[..., 0] | nibbles[..., 1] << 4
 
 
-def unpack(low: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
+def unpack(packed: torch.Tensor) -> torch.Tensor:
     """`pack` taken back."""
-    magnitude = torch.cat([(low >> s) & 3 for s in (0, 2, 4, 6)], dim=-1)
-    return magnitude | (torch.cat([(signs >> i) & 1 for i in range(8)], dim=-1) << 2)
+    lead, size = packed.shape[:-1], packed.shape[-1]
+    nibbles = torch.stack([packed & 15, packed >> 4], dim=-1).view(*lead, 3, size * 2 // 3)
+    top = nibbles >> 3
+    last = top[..., 0, :] << 2 | top[..., 1, :] << 1 | top[..., 2, :]
+    return torch.cat([(nibbles & 7).flatten(-2), last], dim=-1)
 
 
 def encode(rotated: torch.Tensor, scale: Literal["unbiased", "least_squares"]) -> Encoded:
     """Rotated vectors [..., D], each packed by itself."""
     codes, stored = quantize(rotated, scale)
-    return Encoded(*pack(codes), stored)
+    return Encoded(pack(codes), stored)
 
 
 def decode(encoded: Encoded) -> torch.Tensor:
     """Rotated vectors, f32 [..., D]: scale times centroid."""
-    return values_of(unpack(encoded.low, encoded.signs)) * encoded.scale.to(torch.float32)[..., None]
+    return values_of(unpack(encoded.codes)) * encoded.scale.to(torch.float32)[..., None]

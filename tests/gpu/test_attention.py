@@ -84,8 +84,7 @@ def test_demotion_on_the_device_equals_the_plain_one():
         pool.copy_((torch.randn(pool.shape, device=DEVICE) * 5).to(pool.dtype))
     mine.keys.view(torch.uint8)[2, 1, 5] = 0
     for encoded in (mine.three_bit_keys, mine.three_bit_values):
-        encoded.low.fill_(255)
-        encoded.signs.fill_(255)
+        encoded.codes.fill_(255)
         encoded.scale.fill_(float("nan"))
     theirs.keys.view(torch.uint8).copy_(mine.keys.view(torch.uint8))
     theirs.values.view(torch.uint8).copy_(mine.values.view(torch.uint8))

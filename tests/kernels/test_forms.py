@@ -315,12 +315,12 @@ def test_a_row_with_nothing_to_choose_from_says_so(device):
     assert sample(logits, sampling_settings(2, device, temperature=[1.0, 1.0])).tolist() == [-1, 7]
 
 
-@pytest.mark.parametrize(("page", "size"), [(16, 64), (64, 256)])
-def test_spans_of_pages_in_both_stages(device, page, size):
+def test_spans_of_pages_in_both_stages(device):
     from kernels.page_spans.gather import gather
     from kernels.page_spans.reference import gather as expected
     from kernels.paged_attention.cache import PageMemory, allocate, demote, write
 
+    page, size = 64, 256
     pages, kv_heads, place = 3, 2, torch.arange(3 * page, device=device)
     pools = allocate(pages, pages, kv_heads, page, size, device)
     drawn = torch.randn(2, pages * page, kv_heads, size, device=device)

@@ -199,14 +199,15 @@ def test_turboquant_takes_98_bytes_a_vector_and_zero_stays_zero():
     assert not decode(encoded).any()
 
 
-def test_planes_give_back_every_code_and_centroids_fit_a_byte():
+def test_packing_gives_back_every_code_and_centroids_fit_a_byte():
     from kernels.turboquant.reference import CENTROID_STEPS, pack, unpack, values_of
 
     codes = torch.randint(0, 8, (3, 5, 64), dtype=torch.uint8)
-    low, signs = pack(codes)
-    assert (low.shape, signs.shape) == ((3, 5, 16), (3, 5, 8))
-    assert torch.equal(unpack(low, signs), codes)
-    assert int(signs[1, 2, 3] >> 4 & 1) == int(codes[1, 2, 3 + 4 * 8]) >> 2
+    packed = pack(codes)
+    assert packed.shape == (3, 5, 24)
+    assert torch.equal(unpack(packed), codes)
+    first, last = int(codes[1, 2, 3]), int(codes[1, 2, 3 + 48])
+    assert int(packed[1, 2, 1]) >> 4 == first | last >> 2 << 3
     steps = values_of(torch.arange(8, dtype=torch.uint8)) * 49
     assert_close(steps, torch.tensor([12.0, 37, 66, 105, -12, -37, -66, -105]), relative=1e-6)
     assert max(CENTROID_STEPS) < 128
@@ -221,7 +222,40 @@ def test_runs_cover_each_page_once(pages):
     used = sizes[: runs.count(pages)]
     assert sum(used) >= pages
     assert sum(used[:-1]) < pages
-    assert runs_of(512).constants == {"RUN": 1, "LEVEL_RUNS": 8, "LEVELS": 4}
+    assert runs_of(512).constants == {"RUN": 1, "LEVEL_RUNS": 8, "LEVELS": 4, "ANCHORS": 0, "RECENT": 0}
+
+
+@pytest.mark.parametrize("pages", [1, 36, 37, 60, 200, 513])
+def test_recent_pages_have_runs_of_their_own_once_others_are_stale(pages):
+    from kernels.paged_attention.runs import runs_of
+    from kernels.paged_attention.stage import Staging
+
+    staging = Staging(64, 4, 32)
+    runs, whole = runs_of(64, staging), runs_of(64)
+    apart = runs.recent_runs(pages)
+    assert apart == (8 if any(not staging.is_fp8(pages * 64 - 1, page) for page in range(pages)) else 0)
+    if not apart:
+        assert runs.count(pages) == whole.count(pages)
+        return
+    sizes = [4] * 4 + [8] * 4 + [16] * 30
+    others = runs.count(pages) - apart
+    assert sum(sizes[:others]) >= pages - 32
+    assert others >= whole.count(36)  # of shorter contexts in the same batch
+
+
+@pytest.mark.parametrize("kind", ["keys", "values"])
+def test_codes_of_a_page_stand_as_lanes_want_them(kind):
+    from kernels.paged_attention.cache import operand_order
+
+    order, places = operand_order(kind, 64, 256, torch.device("cpu"))
+    assert torch.equal(order.flatten()[places], torch.arange(64 * 256))
+    group, step, lane, part, i = torch.meshgrid(*(torch.arange(n) for n in (4, 4, 32, 4, 8)), indexing="ij")
+    g, t = lane // 4, lane % 4
+    along = step % 2 * 32 + i // 4 * 16 + t * 4 + i % 4
+    tokens = {"keys": part * 16 + g // 2 * 4 + step // 2 * 2 + g % 2, "values": along}[kind]
+    dimensions = {"keys": group * 64 + along, "values": group * 64 + part * 16 + step // 2 * 8 + g}[kind]
+    assert torch.equal(order.view(4, 4, 32, 4, 8), tokens * 256 + dimensions)
+    assert torch.equal(operand_order(kind, 16, 32, torch.device("cpu"))[0], torch.arange(512)[None])
 
 
 @pytest.mark.parametrize("committed", [0, 63, 64, 700, 5000])

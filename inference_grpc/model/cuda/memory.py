@@ -74,7 +74,7 @@ class DeviceMemory:
                 self._movable["page"] += [(pool, host_places(pool, host_pages)) for pool in pools]
                 if staged is not None and isinstance(layer, PagePools):
                     encoded = layer.three_bit_keys, layer.three_bit_values
-                    parts = [part for each in encoded for part in (each.low, each.signs, each.scale)]
+                    parts = [part for each in encoded for part in (each.codes, each.scale)]
                     places = staged.host_three_bit_pages
                     self._movable["three_bit"] += [(part, host_places(part, places)) for part in parts]
             else:

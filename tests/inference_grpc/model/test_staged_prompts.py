@@ -46,7 +46,7 @@ def spoilt(pools: PagePools, fp8: set[int], three_bit: set[int]) -> PagePools:
         (pools.three_bit_values, made.three_bit_values),
     ):
         for page in range(PAGES + 1):
-            into.low[page], into.signs[page] = encoded.low[page], encoded.signs[page]
+            into.codes[page] = encoded.codes[page]
             into.scale[page] = encoded.scale[page] if page in three_bit else NAN_F16
     return made
 
