@@ -36,8 +36,7 @@ from kernels.turboquant.rotate import constants, rotate
 class RaggedPlan:
     """Rows of the chunks one after another, and where they lie in memory."""
 
-    chunks: list[Chunk]
-    rows: list[slice]
+    rows: list[slice]  # of each chunk
     token_ids: torch.Tensor  # int64 [R]
     positions: torch.Tensor  # int64 [R]
     pages: torch.Tensor  # int64 [R]: the page of each row
@@ -69,7 +68,6 @@ def make_ragged_plan(
         rows.append(slice(start, start := len(token_ids)))
     where = on_device(positions)
     return RaggedPlan(
-        chunks=chunks,
         rows=rows,
         token_ids=on_device(token_ids),
         positions=where,
@@ -215,15 +213,9 @@ class RaggedForward:
         write_rows(memory.values, plan.pages, plan.offsets, self._rotate(values))
         parts = []
         for group in plan.spans:
-            tokens = [piece.tokens for piece in group.pieces]
-            each = zip(
-                *(
-                    torch.split(x, tokens)
-                    for x in spans_reference.gather(memory, group.table, group.tokens, torch.float32)
-                ),
-                strict=True,
-            )
-            parts += [attend_masked(q[piece.rows], *seen) for piece, seen in zip(group.pieces, each, strict=True)]
+            span = spans_reference.gather(memory, group.table, group.tokens, torch.float32)
+            seen = [torch.split(x, [piece.tokens for piece in group.pieces]) for x in span]
+            parts += [attend_masked(q[piece.rows], k, v) for piece, k, v in zip(group.pieces, *seen, strict=True)]
         attended = self._rotate(torch.cat(parts), inverse=True)
         return held.outward.product((attended * torch.sigmoid(gate)).view(rows, -1))
 
